@@ -27,7 +27,7 @@ class Verdict:
     """Whether nothing but another thread, process or machine can end what it waits for, and it is no server."""
 
     cycle: tuple[int, ...] = ()
-    """Threads of a deadlock: each waits for the next one, and the last for the first."""
+    """Threads of a deadlock: each waits for the next one or its process, and the last for the first."""
 
 
 _IDLE = {Cause.EVENTS, Cause.CLIENT, Cause.FUTEX, Cause.SIGNAL, Cause.UNKNOWN, Cause.SLEEP, Cause.NOT_OURS}
@@ -47,6 +47,9 @@ _SUSPICIOUS = _LOCKS | {
 
 _WITHIN = {Cause.FUTEX, Cause.MUTEX, Cause.THREAD, Cause.CHILD}
 """For which only threads of the job can end the wait."""
+
+_BETWEEN_PROCESSES = {Cause.CHILD, Cause.PIPE, Cause.FILE_LOCK}
+"""For which another process of the job can be waited for."""
 
 _VERBS = {
     Cause.FILE_LOCK: "waits for", Cause.MUTEX: "waits for", Cause.THREAD: "waits for", Cause.FUTEX: "waits for",
@@ -71,6 +74,9 @@ def judge(pairs: Sequence[Pair]) -> Verdict:
     circle = _circle(living)
     if circle:
         return _deadlock(circle)
+    circle = _circle_of_processes(living)
+    if circle:
+        return _deadlock_of_processes(circle)
     telling = _telling(living)
     if telling is None:
         causes = sorted({wait.cause.value for _, wait in living})
@@ -174,6 +180,42 @@ def _deadlock(circle: list[Pair]) -> Verdict:
     more = f", and so on through {len(circle)} threads" if len(circle) > 4 else ""
     sentence = f"threads wait for each other: {', '.join(parts)}{more}"
     return Verdict(Cause.DEADLOCK, sentence, thread.tid, True, cycle)
+
+
+def _circle_of_processes(pairs: Sequence[Pair]) -> list[Pair]:
+    """A thread of each process that waits for the next one, and the last for the first; empty if there are none.
+
+    As a parent that waits for its child, which waits until its parent reads what it has written. All threads of the
+    job must wait for others of it, without a deadline: then no other thread comes and helps.
+    """
+    waits_for: dict[int, Pair] = {}
+    pids = {thread.pid for thread, _ in pairs}
+    for thread, wait in pairs:
+        is_for_another = wait.cause in _BETWEEN_PROCESSES and wait.holder_pid in pids - {thread.pid}
+        if wait.has_deadline or not (is_for_another or wait.cause in _WITHIN - _BETWEEN_PROCESSES):
+            return []
+        if is_for_another:
+            waits_for.setdefault(thread.pid, (thread, wait))
+    for pid in waits_for:
+        path: list[int] = []
+        while pid in waits_for and pid not in path:
+            path.append(pid)
+            pid = waits_for[pid][1].holder_pid
+        if pid in path:
+            return [waits_for[each] for each in path[path.index(pid) :]]
+    return []
+
+
+def _deadlock_of_processes(circle: list[Pair]) -> Verdict:
+    parts = [f"{thread.pid} ({thread.name}) {_awaited(wait)}{_whose(wait)}" for thread, wait in circle[:4]]
+    more = f", and so on through {len(circle)} processes" if len(circle) > 4 else ""
+    sentence = f"processes wait for each other: {', '.join(parts)}{more}"
+    return Verdict(Cause.DEADLOCK, sentence, circle[0][0].tid, True, tuple(thread.tid for thread, _ in circle))
+
+
+def _whose(wait: Wait) -> str:
+    """` of 12`: of a child that is told already."""
+    return "" if wait.cause is Cause.CHILD else f" of {wait.holder_pid}"
 
 
 def _telling(pairs: Sequence[Pair]) -> Pair | None:

@@ -269,6 +269,8 @@ class Waits:
             return replace(wait, has_deadline=thread.call == "connect", is_silent=thread.call in calls.READS)
         if descriptor.target.startswith("pipe:") or inner & _IN_PIPES:
             return self._pipe(thread, process, descriptor, thread.call in calls.WRITES)
+        if descriptor.target in _PROGRAMS_BEHIND_TERMINALS:
+            return _on(Wait(Cause.UNKNOWN, "for what is written to a pseudo-terminal of its own"), process, descriptor)
         if _is_terminal(descriptor.target) or inner & {"n_tty_read", "tty_read"}:
             return _on(Wait(Cause.TERMINAL, _target(process, descriptor)), process, descriptor)
         if descriptor.target.startswith("anon_inode:"):
@@ -374,8 +376,13 @@ def _is_vfork(thread: Thread) -> bool:
     return any(function(frame) == "wait_for_vfork_done" or "vfork" in function(frame) for frame in thread.kernel)
 
 
+_PROGRAMS_BEHIND_TERMINALS = ("/dev/ptmx", "/dev/pts/ptmx")
+"""Who reads these is what a terminal is for others: script(1), or pexpect in Python."""
+
+
 def _is_terminal(target: str) -> bool:
-    return target.startswith(("/dev/pts/", "/dev/tty", "/dev/console"))
+    is_other_side = target in _PROGRAMS_BEHIND_TERMINALS
+    return target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")) and not is_other_side
 
 
 def _number(argument: int) -> int:

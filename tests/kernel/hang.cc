@@ -177,6 +177,37 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		}
 		close(ends[1]);
 		checked(read(ends[0], &byte, 1));
+	} else if (way == "unread_child") {
+		/* who starts a program, and reads what it says when it has ended */
+		checked(pipe(ends));
+		tell("cycle", getpid());
+		if (checked(fork()) == 0) {
+			static char much[1 << 20];
+
+			close(ends[0]);
+			tell("cycle", getpid());
+			checked(write(ends[1], much, sizeof(much)));
+		}
+		close(ends[1]);
+		checked(waitpid(-1, nullptr, 0));
+	} else if (way == "locked_out_child") {
+		int file = checked(open(path.c_str(), O_RDWR));
+
+		checked(lockf(file, F_LOCK, 0));
+		tell("cycle", getpid());
+		if (checked(fork()) == 0) {
+			tell("cycle", getpid());
+			checked(lockf(file, F_LOCK, 0));
+		}
+		checked(waitpid(-1, nullptr, 0));
+	} else if (way == "behind_terminal") {
+		int master = checked(posix_openpt(O_RDWR | O_NOCTTY));
+
+		checked(grantpt(master));
+		checked(unlockpt(master));
+		checked(open(ptsname(master), O_RDWR | O_NOCTTY));
+		tell_open(master);
+		checked(read(master, &byte, 1));
 	} else if (way == "fifo") {
 		tell("target", path);
 		checked(open(path.c_str(), O_RDONLY));

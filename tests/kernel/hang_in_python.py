@@ -282,6 +282,31 @@ def waitpid(path):
 
 
 @way
+def unread_child(path):
+    """Who starts a program, and reads what it says when it has ended."""
+    child = subprocess.Popen(["yes"], stdout=subprocess.PIPE)
+    tell("cycle", os.getpid())
+    tell("cycle", child.pid)
+    (here(), child.wait())
+
+
+@way
+def unread_queue(path):
+    """A child of multiprocessing, which ends when its parent has taken what it has put into a queue."""
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+
+    def put():
+        results.put(b"x" * 1000000)
+        tell("cycle", results._thread.native_id)
+
+    child = context.Process(target=put)
+    tell("cycle", os.getpid())
+    child.start()
+    (here(), child.join())
+
+
+@way
 def output_of_a_child(path):
     """It has ended, and a child of its own still has the pipe."""
     (here(), subprocess.run(["sh", "-c", "sleep 4321 & exit 0"], stdout=subprocess.PIPE, check=True))

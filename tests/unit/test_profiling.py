@@ -61,6 +61,37 @@ def test_who_waits_for_a_child_tells_less_than_the_child() -> None:
     assert (said.cause, said.tid) == (Cause.NETWORK, 20)
 
 
+FOR_CHILD = Wait(Cause.CHILD, "process 20 (name20)", holder_pid=20)
+FOR_READER = Wait(Cause.PIPE, "room in pipe:[1]", "process 10 (name10)", holder_pid=10)
+
+
+def test_processes_that_wait_for_each_other_are_a_deadlock() -> None:
+    """A parent that reads when its child has ended, a child that ends when its parent has read."""
+    idle = (thread(21, 20), IDLE)
+    said = verdict.judge([(thread(10), FOR_CHILD), (thread(20, 20), FOR_READER), idle])
+    assert (said.cause, said.tid, said.cycle, said.is_suspicious) == (Cause.DEADLOCK, 10, (10, 20), True)
+    assert said.sentence == (
+        "processes wait for each other: 10 (name10) waits for the end of process 20 (name20), "
+        "20 (name20) waits for room in pipe:[1] of 10"
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Wait(Cause.SLEEP, "for 1 s"),
+        Wait(Cause.NETWORK, "tcp"),
+        Wait(Cause.PIPE, "data from pipe:[2]", "nobody in the job"),
+        Wait(Cause.CHILD, "a child that is not in the job"),
+        dataclasses.replace(IDLE, has_deadline=True),
+    ],
+    ids=lambda wait: f"{wait.cause.value}",
+)
+def test_a_thread_that_may_come_and_help_makes_it_unknown(other: Wait) -> None:
+    pairs = [(thread(10), FOR_CHILD), (thread(20, 20), FOR_READER), (thread(11), other)]
+    assert verdict.judge(pairs).cause is not Cause.DEADLOCK
+
+
 def test_a_server_that_does_not_answer_is_said_so() -> None:
     wait = Wait(Cause.FILE, "/cvmfs/x/f (fuse at /cvmfs/x) at byte 0", is_silent=True)
     assert verdict.judge([(thread(10, waited=61.0), wait)]).sentence == (
