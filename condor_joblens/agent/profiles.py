@@ -34,10 +34,10 @@ AT_A_TIME = 0.002
 """Seconds for which packets of the reader are handled before all else has its turn again."""
 
 
-Keep = Callable[[int, float, float, bytes, bool], object]
+Keep = Callable[[int, float, float, bytes, bool], bool]
 """What is done with a window: its run's number, from and until when (Unix time), and what is to be kept.
 
-The last is whether it is of what has waited."""
+The last is whether it is of what has waited. It returns whether it is kept."""
 
 
 Made = Callable[[bytes], object]
@@ -418,7 +418,8 @@ class Profiles:
             raise ValueError("too much")
         if is_last:
             del self._parts[run]
-            self._keep(run, begun, ended, b"".join(parts), is_off_cpu)
+            if not self._keep(run, begun, ended, b"".join(parts), is_off_cpu):
+                self._say(messages.REFUSED, messages.REFUSED_OF.pack(run, begun, is_off_cpu))
 
     def _take_answer(self, what: int, text: bytes) -> None:
         run, is_last = messages.MERGED_HEAD.unpack_from(text)

@@ -568,7 +568,7 @@ METRICS: tuple[Metric, ...] = (
         "LostSamples",
         _C,
         "samples",
-        "samples of level profile that are in no profile: they came faster than they were read, or what reads them ended. The latter are known when the next part of the profile is, so a job that ends before has a Note instead",
+        "samples of level profile that are in no profile. They came faster than they were read, what reads them ended, or there was no room to keep them. The latter two are known when the next part of the profile is, so a job that ends before lacks them here",
         Level.PROFILE,
     ),
     Metric(

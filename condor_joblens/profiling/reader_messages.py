@@ -14,6 +14,7 @@ BEGIN = 2  # NEW_RUN: it is sampled from now on
 END = 3  # END_OF: it is not sampled any more: its last window closes
 CLOSE = 14  # RUN: its window closes now, and another one begins
 REPORT = 20  # REPORT_OF, with descriptors of all that was kept of a run: what of it is for the job's own folder
+REFUSED = 23  # REFUSED_OF: that part of a run could not be kept
 PING = 4
 MERGE = 16  # MERGE_OF, with descriptors of two files that were kept of a run: they are to become one
 # both ways: a question, and its answer
@@ -40,6 +41,7 @@ SAMPLED_BYTES = 56  # struct sampled: what the kernel has counted
 NEW_RUN = struct.Struct(f"<QId{SAMPLED_BYTES}s")
 # its number, its slot, since when nobody has looked (Unix time; 0: nothing was before), and what was counted until then
 END_OF = struct.Struct(f"<QI{SAMPLED_BYTES}s")  # its number, its slot, and what was counted of it
+REFUSED_OF = struct.Struct("<Qd?")  # the run, from when the part was, and whether it was of what has waited
 SEEN_OF = struct.Struct(f"<QdQ{SAMPLED_BYTES}s")
 # the run, until when, how many samples were lost with an earlier reader, and what the kernel had counted
 NUMBER = struct.Struct("<Q")

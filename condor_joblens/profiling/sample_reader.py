@@ -88,6 +88,7 @@ _IN_FLIGHT_SECONDS = 0.001
 """A sample that is counted is in the ring by then."""
 
 _TRIES = 20
+_MOST_BEFORE = 4
 
 _MOST_EARLY = 64
 _NAMED_AT_ONCE = 256
@@ -139,6 +140,15 @@ class _Later:
     times: int
 
 
+@dataclass(frozen=True)
+class _Before:
+    """A window before: from and until when it was (Unix time), and its samples with those that are lost."""
+
+    began: float
+    until: float
+    samples: int
+
+
 @dataclass
 class _Job:
     """A run that is sampled."""
@@ -165,6 +175,8 @@ class _Job:
     unseen: tuple[tuple[float, float], ...] = ()  # before the window, as Window's
     unseen_off_cpu: tuple[tuple[float, float], ...] = ()  # those that no window off the CPU has said yet
     lost: int = 0  # samples that an earlier reader has taken, and not made anything of
+    refused: int = 0  # samples in windows before this one that were not kept
+    before: deque[_Before] = field(default_factory=lambda: deque(maxlen=_MOST_BEFORE))
 
     def forget_python(self, process: bytes) -> None:
         """What is known of its functions makes room for those of others."""
@@ -303,6 +315,8 @@ class Reader:
             run, content_at = messages.REPORT_OF.unpack_from(text)
             name, _, node = text[messages.REPORT_OF.size :].decode("utf-8", "replace").partition("\0")
             self._reports.append(_Report(run, content_at, name, node, deque(given)))
+        elif what == messages.REFUSED:
+            self._refused(*messages.REFUSED_OF.unpack(text))
         elif what == messages.PING:
             self._say(messages.PONG)
 
@@ -388,6 +402,7 @@ class Reader:
     def _close_window(self, job: _Job, counted: bytes = b"") -> None:
         counts, until, before = job.counts, time.time(), job.counted
         window, waits = self._window(job, counts, until), self._window(job, counts.off_cpu(), until)
+        told_samples = sum(window.stacks.values()) + window.left_out
         # the slot may be another run's by now
         after = np.frombuffer(counted, _SAMPLED)[0].copy() if counted else self._sampled[counts.slot].copy()
         if int(after["run"]) == job.run:
@@ -399,10 +414,10 @@ class Reader:
                 max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
             )
             # what is counted and still in the ring is the next window's
-            told = sum(window.stacks.values()) + window.left_out + window.lost + window.not_ours + job.lost
+            told = told_samples + window.lost + window.not_ours + job.lost
             after["samples"] = int(before["samples"]) + told
-        window.samples = max(window.samples - window.lost - job.lost, sum(window.stacks.values()) + window.left_out)
-        window.lost += job.lost
+        window.samples = max(window.samples - window.lost - job.lost, told_samples)
+        window.lost += job.lost + job.refused
         window.unseen = job.unseen
         job.unseen_off_cpu += job.unseen
         self._tell_steady(job, window)
@@ -416,8 +431,22 @@ class Reader:
             self._keep(waits)
         if window.samples or window.lost or window.unseen or job.is_asked:
             self._keep(window)
-        self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, job.lost, after.tobytes()))
-        job.close_by, job.is_asked, job.unseen, job.lost = 0.0, False, (), 0
+        job.before.append(_Before(window.began, until, told_samples + window.lost))
+        self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, job.lost + job.refused, after.tobytes()))
+        job.close_by, job.is_asked, job.unseen, job.lost, job.refused = 0.0, False, (), 0, 0
+
+    def _refused(self, run: int, began: float, is_off_cpu: bool) -> None:
+        """The window before could not be kept, as on a disk that is full: the next one says so."""
+        job = self._jobs.get(run)
+        if job is None:
+            return
+        for before in [each for each in job.before if each.began == began]:
+            hole = (began, before.until)
+            if is_off_cpu:
+                job.unseen_off_cpu += (hole,)
+            else:
+                job.unseen += (hole,)
+                job.refused += before.samples
 
     def _tell_steady(self, job: _Job, window: Window) -> None:
         since = job.steady.add(window)

@@ -87,9 +87,14 @@ KEPT int sorted(void)
 	return numbers[0] + 1;
 }
 
-KEPT void *threaded(void *)
+static void rename_itself(void)
 {
 	pthread_setname_np(pthread_self(), "\033[31m\n<b>;\377");
+}
+
+KEPT void *threaded(void *)
+{
+	rename_itself();
 	for (;;)
 		work += outer();
 }
@@ -133,6 +138,8 @@ int main(int count, char **arguments)
 		pthread_create(&thread, 0, threaded, 0);
 		pthread_join(thread, 0);
 	}
+	if (!strcmp(way, "renamed"))
+		rename_itself();
 	for (;;) {
 		if (!strcmp(way, "signal"))
 			work += signalled();

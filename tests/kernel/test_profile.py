@@ -68,6 +68,7 @@ class Profiled:
         self.waits: list[Told] = []  # the same of what waited
         self._last = 0.0  # until when the last of them is
         self.said: list[str] = []
+        self.disk_is_full, self.refused = False, list[Told]()
         on_demand = slot.tracer.sensors["profile"]
         sensor = on_demand.sensor
         assert isinstance(sensor, Profile)
@@ -97,14 +98,17 @@ class Profiled:
         finally:
             os.close(folder)
 
-    def _keep(self, run: int, begun: float, ended: float, data: bytes, is_off_cpu: bool) -> None:
+    def _keep(self, run: int, begun: float, ended: float, data: bytes, is_off_cpu: bool) -> bool:
         assert run == RUN and begun <= ended
-        if is_off_cpu:
+        if self.disk_is_full:
+            self.refused.append(pprof.decode(data))
+        elif is_off_cpu:
             self.waits.append(pprof.decode(data))
         else:
-            self._last = ended
             self.windows.append(pprof.decode(data))
             self.kept.append(data)
+        self._last = ended if not is_off_cpu else self._last
+        return not self.disk_is_full
 
     def _crashed(self, run: int, tgid: int, signal: int, when: float, words: str, data: bytes) -> None:
         assert run == RUN and abs(when - time.time()) < SECONDS

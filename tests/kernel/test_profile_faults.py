@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from ground import Slot, in_child, until
@@ -20,6 +21,7 @@ from test_dead_mount import Mount, mount
 from test_evidence import Look, look, seen, thread_of
 from test_profile import (
     DEEP,
+    ENOUGH,
     READER,
     RUN,
     Profiled,
@@ -39,10 +41,14 @@ from test_profile import (
 from test_ways_to_hang import folder
 
 from condor_joblens.agent.profiles import PATIENCE
+from condor_joblens.cli import hot
+from condor_joblens.cli.flame import rendered
+from condor_joblens.cli.terminal import Style
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.flame_graph import counts
-from condor_joblens.profiles.profile import merged
+from condor_joblens.profiles.hottest import hottest
+from condor_joblens.profiles.profile import View, merged, under
 from condor_joblens.profiling.python_offsets import TABLE
 
 __all__ = ["folder", "look", "lookers", "mount", "profiled", "programs", "readers"]
@@ -302,3 +308,51 @@ def test_the_hole_that_a_killed_joblensd_leaves_is_declared(
     ((first, last),) = found.unseen
     assert first == pytest.approx(killed_at, abs=0.01) and last == pytest.approx(began, abs=5.0)
     assert found.lost == 0
+
+
+def test_a_full_disk_costs_the_window_that_is_not_kept_and_the_next_one_says_so(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    pid = start(slot, programs["shared"], "plain")
+    profiled.window(pid)
+    before, counted = everything(profiled), profiled.counted()
+    profiled.disk_is_full = True
+    profiled.until(lambda: profiled.counted() >= counted + ENOUGH)
+    profiled.profiles.close_window(RUN)
+    profiled.until(lambda: sum(each.samples for each in profiled.refused) >= ENOUGH)
+    profiled.disk_is_full = False
+    assert whole(profiled.window(pid), pid) >= 0.99
+    end([pid])
+    profiled.close_window()
+    found = everything(profiled)
+    of_cpu = [each for each in profiled.refused if each.view is View.ON_CPU]
+    assert before.lost == 0 and found.lost == sum(each.samples for each in of_cpu) >= ENOUGH
+    assert found.samples + found.lost + found.not_ours == profiled.counted()
+    ((first, last),) = found.unseen
+    assert (first, last) == pytest.approx((of_cpu[0].begun, of_cpu[-1].ended), abs=0.01)
+    assert profiled.said == [] and profiled.profiles.restarts == 0
+
+
+RENAMED = "\x1b[31m\n<b>;\ufffd"
+"""What a thread and the first thread, after which the process is called, have as their names."""
+
+
+def test_threads_that_are_named_after_escape_sequences_are_text_everywhere(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path]
+) -> None:
+    pids = [start(slot, programs["shared"], way) for way in ("thread", "renamed")]
+    for pid in pids:
+        profiled.until(lambda pid=pid: profiled.knows(pid))
+    names: set[tuple[str, str]] = set()
+
+    def are_seen() -> bool:
+        names.update((stack.process, stack.thread) for stack in profiled.window(pids[0], 20).stacks)
+        return {(RENAMED, RENAMED)} < names and any(thread == RENAMED != process for process, thread in names)
+
+    profiled.until(are_seen)
+    found = under(everything(profiled), process=True, thread=True)
+    told = [rendered(found, form).decode() for form in ("svg", "folded", "speedscope", "json")]
+    assert all("[31m" in text for text in told)
+    told += ["\n".join(hot.page(found, hottest(found), "function", Style(200)))]  # has no threads
+    assert all(letter.isprintable() for text in told for letter in text.replace("\n", ""))
+    assert "<b>" not in told[0] and ElementTree.fromstring(told[0])

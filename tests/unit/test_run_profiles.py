@@ -214,3 +214,23 @@ def test_what_is_remembered_is_bounded(made: Made, profiles: RunProfiles, monkey
     for _ in range(5):
         profiles.begin(made.begin())
     assert len(profiles._about) == 2
+
+
+def test_a_full_disk_costs_a_part_alone_and_it_is_said(made: Made, disk: Callable[[str], Path]) -> None:
+    """The reader of samples is told of it, and so are sinks. The run's row and what was kept before stay."""
+    place = disk("256k")
+    output = made.agent.output
+    output.artifacts.store = ArtifactWriter(
+        str(place / "artifacts"), run_artifacts.limits(made.node.config, str(place / "artifacts"))
+    )
+    profiles = RunProfiles(output.artifacts)
+    run = made.begin("12.0")
+    profiles.begin(run)
+    assert profiles.keep(number_of(made, run), 0.0, 1.0, made_of(bytes(5000)))
+    (place / "other").write_bytes(bytes(os.statvfs(place).f_bavail * 4096))
+    large = segment.joined("99% f", b"\x1f\x8b\x08\0" + os.urandom(100_000))
+    assert not profiles.keep(number_of(made, run), 1.0, 2.0, large)
+    assert (told(made)[-1][0], made.node.runs.rows["profile_hottest"][run]) == (EventKind.LOSS, b"99% f")
+    (place / "other").unlink()
+    assert profiles.keep(number_of(made, run), 2.0, 3.0, large)
+    assert kept_times(made, profiles, run)[-1] == (2.0, 3.0)

@@ -55,11 +55,12 @@ def open_sampling(
             raise JobLensError("the job is over")
         lookers.start(channel, sandbox.scratch, for_whom=("profile", number))
 
-    def keep(number: int, begun: float, ended: float, data: bytes, is_off_cpu: bool = False) -> None:
-        kept.keep(number, begun, ended, data, is_off_cpu)
+    def keep(number: int, begun: float, ended: float, data: bytes, is_off_cpu: bool = False) -> bool:
+        is_kept = kept.keep(number, begun, ended, data, is_off_cpu)
         if not is_off_cpu:
             reports.part_is_kept(number)
             waits.keep(number)
+        return is_kept
 
     kept, waits = RunProfiles(levels.output.artifacts), RunWaits(node, levels.output.artifacts)
 

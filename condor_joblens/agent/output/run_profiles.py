@@ -57,22 +57,23 @@ class RunProfiles:
         if len(self._about) > _REMEMBERED:
             self._about.popitem(last=False)
 
-    def keep(self, run_number: int, begun: float, ended: float, data: bytes, is_off_cpu: bool = False) -> None:
-        """Keeps a part, from `begun` to `ended` (Unix time), as its reader has made it.
+    def keep(self, run_number: int, begun: float, ended: float, data: bytes, is_off_cpu: bool = False) -> bool:
+        """Keeps a part, from `begun` to `ended` (Unix time), as its reader has made it; false if there is no room.
 
         The run's row says what is hottest on the CPU until now. Raises ValueError.
         """
         hottest = hottest_of(data)
         about = self._about.get(run_number)
         if about is None:
-            return  # of a run before joblensd's own start
+            return True  # of a run before joblensd's own start
         if not is_off_cpu:
             self._artifacts.say_hottest(run_number, hottest)
         kind = OFF_CPU_KIND if is_off_cpu else KIND
         about = dataclasses.replace(about, kind=kind, content_type=pprof.CONTENT_TYPE, begun=begun, ended=ended)
         self._make_room(about, in_pages(HEADER_BYTES + len(data)))
-        self._artifacts.keep_about(about, [data])
+        is_kept = self._artifacts.keep_about(about, [data]) is not None
         self._merge_if_plenty(about)
+        return is_kept
 
     def parts(self, about: Artifact, kinds: Sequence[str] = (KIND, OFF_CPU_KIND)) -> list[StoredArtifact]:
         """Those that are kept of the run, by their time. Numbers of runs begin anew when the machine boots."""
