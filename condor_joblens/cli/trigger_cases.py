@@ -40,7 +40,7 @@ _STEP = re.compile(
     r"|@run\s+(?P<fact>Job|Owner|Slot|Name)\s*=\s*(?P<value>.+)"
     r"|@(?P<next>next run)"
     r"|(?P<record>\{.*\})"
-    r"|(?P<kind>[a-z]+)(?:\s*\*\s*(?P<times>\d+))?(?:\s+(?P<fields>[A-Z]\w*\s*=.*))?"
+    r"|(?P<kind>[a-z_]+)(?:\s*\*\s*(?P<times>\d+))?(?:\s+(?P<fields>[A-Z]\w*\s*=.*))?"
 )
 _FIELD = re.compile(r'\s*(\w+)\s*=\s*("[^"]*"|[^,]+?)\s*(?:,|$)')
 

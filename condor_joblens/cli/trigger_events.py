@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ _COLUMNS = {
     "time": "time", "runnumber": "run_number", "pid": "pid", "parentpid": "parent_pid", "program": "program",
     "commandline": "text", "livedseconds": "lived_seconds", "memorybytes": "value", "limitbytes": "limit",
     "levelnumber": "value", "reason": "text", "count": "value", "where": "text", "artifact": "text", "bytes": "value",
-    "hangcause": "text", "hangsuspected": "value",
+    "hangcause": "text", "hangsuspected": "value", "exception": "text", "path": "text",
 }  # fmt: skip
 
 
@@ -39,6 +40,8 @@ def event_of(fields: Mapping[str, Any]) -> np.ndarray | None:
     code, signal, core = (given.pop(name, None) for name in ("exitcode", "exitsignal", "coredumped"))
     if code is not None or signal is not None:
         event["exit_code"] = (int(code or 0) & 255) << 8 | int(signal or 0) & 127 | (128 if _is_true(core) else 0)
+    if "error" in given:
+        event["exit_code"] = _error(str(given.pop("error")))
     if "level" in given:
         event["value"] = int(parse_level(str(given.pop("level"))))
     for name, value in given.items():
@@ -54,9 +57,17 @@ def event_of(fields: Mapping[str, Any]) -> np.ndarray | None:
     return event
 
 
+def _error(name: str) -> int:
+    """Its number. Raises ValueError."""
+    for number, known in errno.errorcode.items():
+        if known == name.upper():
+            return number
+    raise ValueError(f"{name} is no error: write ENOENT")
+
+
 def known_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Of an event's record what belongs to the event, and not to its run or node."""
-    wanted = (*_COLUMNS, "kind", "exitcode", "exitsignal", "coredumped", "level")
+    wanted = (*_COLUMNS, "kind", "exitcode", "exitsignal", "coredumped", "level", "error")
     return {name: value for name, value in record.items() if name.lower() in wanted}
 
 

@@ -221,12 +221,12 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _quote = json.encoder.encode_basestring_ascii
 _EVENT = RecordKind.EVENT
 _KIND_NAMES = {int(kind): "".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind}
-_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT, _HANG, _TRIGGER = (
+_RUN_START, _RUN_END, _EXEC, _EXIT, _OOM, _LEVEL, _LOSS, _ARTIFACT, _HANG, _TRIGGER, _TRACEBACK = (
     int(kind)
     for kind in (
         *(EventKind.RUN_START, EventKind.RUN_END, EventKind.EXEC, EventKind.EXIT),
         *(EventKind.OOM, EventKind.LEVEL, EventKind.LOSS, EventKind.ARTIFACT, EventKind.HANG),
-        EventKind.TRIGGER,
+        *(EventKind.TRIGGER, EventKind.TRACEBACK),
     )
 )
 
@@ -275,6 +275,8 @@ def _details(
         return {"HangSuspected": value == 1, **({"HangCause": said} if said else {})}
     if kind == _TRIGGER:
         return {"Trigger": text(program), "Message": said, "Mail": value == 1}
+    if kind == _TRACEBACK:
+        return {**process, "Exception": said}
     return {**process, "Reason": said} if said else process
 
 

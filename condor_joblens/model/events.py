@@ -26,6 +26,12 @@ class EventKind(enum.IntEnum):
     ARTIFACT = 9  # value: bytes of its content; text: the name of its file, a sequence number and the kind
     HANG = 10  # value: 1 the job seems to hang, 0 it does no more; text: the cause
     TRIGGER = 11  # program: the file of triggers that sends it; text: what it says; value: 1 if it is to be mailed
+    TRACEBACK = 12  # pid; text: the exception that ended a Python, and where; of jobs that ask for it at level trace
+    FAILED_OPEN = 13  # of triggers alone: program, exit_code: errno, value: how often in a minute; text: the path
+
+
+TOLD_TO_TRIGGERS = frozenset({EventKind.FAILED_OPEN})
+"""Kinds that are in no ring, so no sink gets them."""
 
 
 SINKS_WITHOUT_EVENTS = frozenset({"prometheus", "prmon"})

@@ -88,6 +88,7 @@ class TriggerEngine:
             table({name: form for name, (_, form) in columns.items()}),
             table(dict(layout["kinds"])),
             table(dict(layout["not_yet"])),
+            table({number: name for name, number in layout["errors"].items()}),
             table(list(layout["paths"])),
             name="=triggers",
         )

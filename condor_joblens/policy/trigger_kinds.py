@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,16 +25,17 @@ KINDS: dict[str, EventKind] = {
     "loss": EventKind.LOSS,
     "artifact": EventKind.ARTIFACT,
     "hang": EventKind.HANG,
+    "failed_open": EventKind.FAILED_OPEN,
+    "traceback": EventKind.TRACEBACK,
 }
-"""All of them come from level basic on."""
+"""They come from level basic on, but for these."""
+
+LEVELS: dict[str, Level] = {"failed_open": Level.TRACE, "traceback": Level.TRACE}
 
 NOT_YET: dict[str, str] = {
-    "failed_open": "single failed opens are told at no level; Fs.<filesystem>.FailedOpens and Errors.ENOENT, by "
-    'on("metric"), count them at level io',
     "refused": 'single refused connects are told at no level; Tcp.Refused, by on("metric"), counts them at level io',
     "function": "calls of functions are told to `joblens trace` alone",
-    "exception": "exceptions are told to nobody before the job's end; Death may name one",
-    "traceback": "tracebacks are told to nobody before the job's end; Death may name one",
+    "exception": 'those that end a Python are told: on("traceback"); those of C++ to `joblens trace ID throws` alone',
     "command": "commands of a shell are told at no level; programs that it starts are: exec",
     "signal": "signals are told at no level; the ends that they cause are: exit",
 }
@@ -54,12 +56,12 @@ class Need:
     """What feeds one handler."""
 
     level: Level  # the lowest that does
-    what: str  # the number that needs it; empty: events, or numbers of every level
+    what: str  # the number that needs it, or "its events"; empty: events, or numbers of every level
 
 
 def need(kind: str, asks: Iterable[str]) -> Need:
     """What a handler of this kind needs, whose filter asks for these fields or numbers."""
-    found = Need(Level.BASIC, "")
+    found = Need(LEVELS[kind], "its events") if kind in LEVELS else Need(Level.BASIC, "")
     for path in asks:
         root, _, rest = path.partition(".")
         level = _LEVELS.get((rest if root.lower() == "usage" else path).lower(), Level.BASIC)
@@ -78,6 +80,7 @@ def layout() -> dict[str, Any]:
         "columns": columns,
         "kinds": {word: int(kind) for word, kind in KINDS.items()},
         "not_yet": NOT_YET,
+        "errors": {name: number for number, name in errno.errorcode.items()},
         "paths": [*(metric.path for metric in METRICS), *FACTS],
     }
 

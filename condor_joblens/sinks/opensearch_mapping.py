@@ -61,7 +61,7 @@ def _number(numpy_type: str) -> dict[str, str]:
 def _of_events() -> dict[str, Any]:
     words = (
         "Kind", "Run", "GlobalJobId", "Slot", "Program", "CommandLine", "Level", "Reason", "Where", "Sink", "Cause",
-        "Artifact", "ArtifactKind", "HangCause", "Trigger", "Message",
+        "Artifact", "ArtifactKind", "HangCause", "Exception", "Trigger", "Message",
     )  # fmt: skip
     numbers = (
         "Sequence", "RunNumber", "Pid", "ParentPid", "ExitCode", "ExitSignal", "MemoryBytes", "LimitBytes",

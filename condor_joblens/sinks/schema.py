@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from condor_joblens.model import classes, endpoints, servers
-from condor_joblens.model.events import EventKind
+from condor_joblens.model.events import TOLD_TO_TRIGGERS, EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import FIELDS, METRICS, SCHEMA, Field
 from condor_joblens.sinks import CAUSES, ENDPOINTS, SERVERS, RecordKind
@@ -90,7 +90,8 @@ def _server() -> dict[str, Any]:
 
 
 def _event() -> dict[str, Any]:
-    kinds = ["".join(word.capitalize() for word in kind.name.split("_")) for kind in EventKind]
+    recorded = [kind for kind in EventKind if kind not in TOLD_TO_TRIGGERS]
+    kinds = ["".join(word.capitalize() for word in kind.name.split("_")) for kind in recorded]
     properties = {
         **_head(RecordKind.EVENT),
         "Kind": {"enum": kinds},
@@ -121,6 +122,7 @@ def _event() -> dict[str, Any]:
         "Cause": {"enum": list(CAUSES)},
         "HangSuspected": {"type": "boolean", "description": "Hang: false if the job no longer seems to hang"},
         "HangCause": {**_TEXT, "description": "Hang: what it waits for"},
+        "Exception": {**_TEXT, "description": "Traceback: what ended a Python, and where it was raised"},
         "Trigger": {**_TEXT, "description": "Trigger: the file of triggers that sends it"},
         "Message": {**_TEXT, "description": "Trigger: what it says"},
         "Mail": {"type": "boolean", "description": "Trigger: whether it asks to be mailed"},

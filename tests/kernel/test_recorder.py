@@ -91,6 +91,20 @@ def test_a_failed_call_with_its_path(slot: Slot) -> None:
     assert failed["value"][at] == 2 and failed["subject"][at] == lib.RECORDED_PATH and failed["pid"][at] > 0
 
 
+def test_what_is_new_since_the_last_look(slot: Slot) -> None:
+    sensor = recorder(slot.tracer)
+    fails = "import os\ntry: os.open('/nowhere/NUMBER', 0)\nexcept OSError: pass"
+    python(slot, fails.replace("NUMBER", "1"))
+    first, last = sensor.rare_since(slot.index, 0)
+    python(slot, fails.replace("NUMBER", "2"))
+    later, end = sensor.rare_since(slot.index, last)
+    paths = [[bytes(text).partition(b"\0")[0] for text in records["text"]] for records in (first, later)]
+    assert b"/nowhere/1" in paths[0] and b"/nowhere/2" not in paths[0]
+    assert b"/nowhere/2" in paths[1] and b"/nowhere/1" not in paths[1]
+    assert later["begun"].min() > last and end == later["begun"].max()
+    assert (len(sensor.rare_since(slot.index, end)[0]), sensor.rare_since(slot.index, end)[1]) == (0, end)
+
+
 def test_a_failed_write_with_the_name_of_its_file(slot: Slot) -> None:
     python(slot, "import os\ntry: os.write(os.open('/dev/full', 1), b'x')\nexcept OSError: pass")
     found = recorded(slot)

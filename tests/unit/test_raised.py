@@ -18,6 +18,7 @@ from condor_joblens.agent.output.run_artifacts import RunArtifacts, limits
 from condor_joblens.cli import crash as command
 from condor_joblens.cli.terminal import Style
 from condor_joblens.control.verbs import Refused
+from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.policy.trace_request import TraceRequest
@@ -90,6 +91,23 @@ def test_it_is_in_the_death_and_kept_whole(made: Made) -> None:
     assert known.words == "KeyError: 7 (fit.py:3)" and known.pid in (0, os.getpid())
     assert 0 < known.started <= time.time() + 1
     assert kept(made) == [f"Process {os.getpid()}\n{TRACEBACK}"]
+
+
+def test_it_is_an_event_once_it_is_known_whose_it_is(made: Made) -> None:
+    told: list[tuple[int, int, bytes]] = []
+    made.agent.output.events.append = lambda events: told.extend(  # type: ignore[method-assign]
+        (int(each["run_number"]), int(each["pid"]), bytes(each["text"]))
+        for each in events
+        if each["kind"] == EventKind.TRACEBACK
+    )
+    run = begin_unnamed(made)
+    hear(made, run)
+    assert told == []
+    decide(made, run, Level.TRACE)
+    number = int(made.node.runs.rows["run_number"][run])
+    assert told == [(number, os.getpid(), b"KeyError: 7 (fit.py:3)")]
+    hear(made, run, "ValueError")
+    assert told[1:] == [(number, os.getpid(), b"ValueError (fit.py:3)")]
 
 
 @pytest.mark.parametrize("level", [Level.BASIC, Level.PROFILE])

@@ -46,7 +46,7 @@ def ask(made: TriggerEngine, kind: EventKind, count: int = 1, **fields: Any) -> 
     ("text", "what"),
     [
         ("on('exce', function() end)", 'on takes a kind of event, not "exce": did you mean exec?'),
-        ("on('failed_open', function() end)", "single failed opens are told at no level"),
+        ("on('refused', function() end)", "single refused connects are told at no level"),
         ("on('exec', {Programm = 'x'}, function() end)", "event.Programm is not known here: did you mean Program?"),
         (
             "on('metric', {['Cpu.Secnds'] = above(1)}, function() end)",
@@ -163,6 +163,7 @@ def test_the_level_that_feeds_a_handler() -> None:
     assert trigger_kinds.need("metric", ["Cpu.Seconds", "errors.enospc"]).level is Level.IO
     assert trigger_kinds.need("exec", ["usage.Tcp.Refused"]).level is Level.IO
     assert trigger_kinds.need("exec", ["Program"]).level is Level.BASIC
+    assert trigger_kinds.need("failed_open", ["Count", "usage.Tcp.Refused"]).level is Level.TRACE
 
 
 def joblens(*arguments: str | Path) -> tuple[int, str]:
@@ -173,9 +174,9 @@ def joblens(*arguments: str | Path) -> tuple[int, str]:
 
 def test_all_that_ships_is_checked_and_tested() -> None:
     code, told = joblens("check", "--triggers", SHIPPED)
-    assert code == 0 and "8 handlers of triggers in 8 files" in told and "which level io feeds" in told
+    assert code == 0 and "10 handlers of triggers in 10 files" in told and "which level io feeds" in told
     code, told = joblens("test", "--triggers", SHIPPED)
-    assert code == 0 and "of 8 files are as expected" in told
+    assert code == 0 and "of 10 files are as expected" in told
     assert all(path.with_suffix(".cases").exists() for path in SHIPPED.glob("*.lua"))
 
 

@@ -33,7 +33,7 @@ def hear(agent: Agent, run: int, pid: int, line: str, place: str, traceback: str
     number = int(agent.node.runs.rows["run_number"][run])
     known = Raised(pid if _is_in_kernels_namespace() else 0, _started(pid), in_words(line, place), time.time())
     agent.crashes.add_raised(number, known)
-    agent.tracebacks.hear(agent.output.artifacts, run, pid, traceback)
+    agent.tracebacks.hear(agent.output.artifacts, run, pid, known.words, traceback)
 
 
 def settle(agent: Agent, run: int) -> None:

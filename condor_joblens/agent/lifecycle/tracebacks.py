@@ -37,6 +37,8 @@ MOST_HELD, MOST_HELD_BYTES = 4, 8 << 20
 class _Held:
     when: float  # epoch seconds
     text: bytes
+    pid: int
+    words: str  # the exception and where it was raised, in a line
 
 
 @dataclass
@@ -56,11 +58,12 @@ class Tracebacks:
         self._of: dict[int, _OfRun] = {}
         self._bytes = 0
 
-    def hear(self, artifacts: RunArtifacts, run: int, pid: int, traceback: str) -> None:
-        """A process of the run has told of its end; it is kept now, or later."""
+    def hear(self, artifacts: RunArtifacts, run: int, pid: int, words: str, traceback: str) -> None:
+        """A process of the run has told of its end, in a line and whole; it is kept now, or later."""
         of = self._of.setdefault(run, _OfRun())
         lines = [printable(each) for each in traceback.split("\n")]
-        told = _Held(time.time(), f"Process {pid}\n".encode() + "\n".join(lines).encode("utf-8", "replace"))
+        text = f"Process {pid}\n".encode() + "\n".join(lines).encode("utf-8", "replace")
+        told = _Held(time.time(), text, pid, words)
         if len(of.held) == MOST_HELD:
             self._take(of, 1)
         if self._bytes + len(told.text) > MOST_HELD_BYTES:
@@ -120,3 +123,4 @@ class Tracebacks:
         if len(kept) >= MOST_KEPT:
             artifacts.store.delete(kept[1].name)
         artifacts.keep_about(about, [told.text])
+        artifacts.tell_raised(about.run_number, told.pid, told.words)

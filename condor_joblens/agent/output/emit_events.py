@@ -65,6 +65,10 @@ class EventEmitter:
         """A trigger of this file sends something about a run, which may be over."""
         self._emit(None, EventKind.TRIGGER, words, value=int(mail), program=file.encode(), run_number=run_number)
 
+    def raised(self, run_number: int, pid: int, words: str) -> None:
+        """An exception has ended a Python of a run, which may be over."""
+        self._emit(None, EventKind.TRACEBACK, words, run_number=run_number, pid=pid)
+
     def kernel_losses(self) -> None:
         """What the kernel could not count or report since the last call, for the whole node."""
         count = self._node.tracer.lost()
@@ -117,10 +121,11 @@ class EventEmitter:
         exit_code: int = 0,
         program: bytes = b"",
         run_number: int = 0,
+        pid: int = 0,
     ) -> None:
         event: np.ndarray = np.zeros(1, EVENT)
         event["time"], event["kind"], event["value"], event["exit_code"] = time.time(), kind, value, exit_code
-        event["program"] = program
+        event["program"], event["pid"] = program, pid
         event["text"] = words.encode()[: EVENT["text"].itemsize].decode("utf-8", "ignore").encode()
         event["limit"], event["run_number"] = -1, run_number
         if run is not None:

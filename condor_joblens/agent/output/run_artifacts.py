@@ -37,6 +37,10 @@ class RunArtifacts:
         self._node, self._events = node, events
         self.store = store
 
+    def tell_raised(self, run_number: int, pid: int, words: str) -> None:
+        """Tells of an exception of a run, whose traceback is kept."""
+        self._events.raised(run_number, pid, words)
+
     def keep(
         self,
         run: int,

@@ -16,9 +16,11 @@ from condor_joblens.agent.flight_recorder import FlightRecorder
 from condor_joblens.agent.levels import policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.triggers.actions import Actions
+from condor_joblens.agent.triggers.failed_opens import FailedOpens
 from condor_joblens.agent.triggers.limits import Bucket
 from condor_joblens.common import files
 from condor_joblens.jobs.sandbox import job_uid
+from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
 from condor_joblens.policy.child_process import Start
@@ -49,6 +51,7 @@ class Triggers:
         self._aside: dict[str, str] = {}
         self._told: dict[int, bool] = {}  # run_number -> whether its name was known; of this child
         self._child = 0  # the one that was told, counted as TriggerClient.lives counts
+        self._failed_opens = FailedOpens(levels.node)
         self._wanted: np.ndarray = np.zeros(_MOST_KIND, "?")
         self._places: list[int] = []  # of policy_input.PATHS: the numbers of a row
         self._bucket = Bucket(MOST_EVENTS, 1.0)
@@ -118,6 +121,7 @@ class Triggers:
         self._do_held()
         if loaded is None:
             return
+        self._tell_failed_opens()
         node = self._levels.node
         runs = node.runs.living()
         over = sorted(self._told.keys() - set(node.runs.rows["run_number"][runs].tolist()))
@@ -131,6 +135,12 @@ class Triggers:
         runs = runs[node.runs.state["named"][runs] & ~rows["final"][runs] & (rows["level_number"][runs] > Level.OFF)]
         for first in range(0, max(1, len(runs)), ROWS_AT_A_TIME):
             self._send_rows(client, runs[first : first + ROWS_AT_A_TIME], over if first == 0 else [])
+
+    def _tell_failed_opens(self) -> None:
+        if self._wanted[EventKind.FAILED_OPEN]:
+            self.heard(self._failed_opens.look(time.monotonic()))
+        else:
+            self._failed_opens.forget()
 
     def receive(self) -> None:
         """Does what handlers want done."""

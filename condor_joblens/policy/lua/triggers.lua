@@ -5,7 +5,7 @@ local debug, error, ipairs, load, pairs, pcall, rawequal = debug, error, ipairs,
 local setmetatable, tostring, type = setmetatable, tostring, type
 local byte, find, format, gmatch, gsub, lower, sub, unpack = string.byte, string.find, string.format, string.gmatch, string.gsub, string.lower, string.sub, string.unpack
 local concat = table.concat
-local host, INSTRUCTIONS, SIZE, places, formats, kinds, not_yet, known_list = ...
+local host, INSTRUCTIONS, SIZE, places, formats, kinds, not_yet, errors, known_list = ...
 
 local ERROR, holds, nearest = host.ERROR, host.holds, host.nearest
 local MAX_HANDLERS, MAX_ACTS, MAX_FAILS = 100, 20, 20
@@ -61,7 +61,7 @@ local status, value, limit, lived = raw "exit_code", raw "value", raw "limit", r
 local fields, names = {}, {}
 local function field(name, of_kinds, get)
     local wanted = {}
-    for word in gmatch(of_kinds, "%w+") do wanted[kinds[word]] = true end
+    for word in gmatch(of_kinds, "[%w_]+") do wanted[kinds[word]] = true end
     fields[lower(name)] = function() if wanted[kind] then return get() end end
     names[#names + 1] = name
 end
@@ -70,9 +70,9 @@ local PROCESSES = "exec exit oom"
 fields.kind = function() return words[kind] end
 fields.time = function() return kind == METRIC and now or time() end
 names[1], names[2] = "Kind", "Time"
-field("Pid", PROCESSES, function() local id = pid() if id > 0 then return id end end)
+field("Pid", PROCESSES .. " traceback", function() local id = pid() if id > 0 then return id end end)
 field("ParentPid", PROCESSES, function() local id = parent() if id > 0 then return id end end)
-field("Program", PROCESSES, program)
+field("Program", PROCESSES .. " failed_open", program)
 field("CommandLine", "exec", text)
 field("ExitCode", "exit end", function() local s = status() if s >= 0 and s & 127 == 0 then return s >> 8 & 255 end end)
 field("ExitSignal", "exit end", function() local s = status() if s >= 0 and s & 127 ~= 0 then return s & 127 end end)
@@ -83,12 +83,15 @@ field("LimitBytes", "oom", function() local bytes = limit() if bytes >= 0 then r
 field("Level", "level", function() return host.level_word(value()) end)
 field("LevelNumber", "level", value)
 field("Reason", "level death", text)
-field("Count", "loss", value)
+field("Count", "loss failed_open", value)
 field("Where", "loss", text)
 field("Artifact", "artifact", text)
 field("Bytes", "artifact", value)
 field("HangSuspected", "hang", function() return value() == 1 end)
 field("HangCause", "hang", text)
+field("Exception", "traceback", text)
+field("Path", "failed_open", text)
+field("Error", "failed_open", function() return errors[status()] or "error " .. status() end)
 
 local function unknown(what, name, list)
     local set = {}

@@ -189,6 +189,25 @@ class Recorder(CloserSensor):
         """Whether any slot is recorded."""
         return bool((self._jobs["key"] > 0).any())
 
+    def rare_since(self, slot: int, number: int) -> tuple[np.ndarray, int]:
+        """Rare events of the slot after event `number` of its ring, and the last one's number.
+
+        map_layout.RECORDED, shape (n,), in their order, as far as they are there; none of before its recording began.
+        """
+        if self.loaded is None or not self.is_attached or not self._jobs["key"][slot]:
+            return np.zeros(0, map_layout.RECORDED), number
+        job = self._jobs[slot].copy()
+        row, places = int(job["row"]), sum(self.places)
+        if int(self._heads["heads"][row][0]) == number:
+            return np.zeros(0, map_layout.RECORDED), number
+        ring = self._records[row * places : row * places + self.places[0]]
+        copied = ring.copy()
+        whole = (copied["key"] == job["key"]) & (copied["begun"] == copied["ended"]) & (copied["begun"] > number)
+        whole &= (ring["begun"] == copied["begun"]) & (ring["ended"] == copied["ended"])
+        found = copied[whole]
+        found = found[np.argsort(found["begun"])]
+        return found, int(found["begun"].max(initial=number))
+
     def recording(self, slot: int) -> Recording | None:
         """A copy of what was recorded of the slot until now; None if it is not recorded."""
         if self.loaded is None or not self.is_attached or not self._jobs["key"][slot]:
