@@ -17,7 +17,7 @@ from condor_joblens.common import listening
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.export import records
+from condor_joblens.export import artifact_files, records
 from condor_joblens.export.channel import Channel
 from condor_joblens.export.cursor import RunIndex
 from condor_joblens.export.shared_memory_reader import SharedMemoryReader
@@ -114,6 +114,7 @@ class Exporter:
             lambda: kernel_programs.read(f"{config.run_dir}/attached"),
             lambda: kernel_programs.read(f"{config.run_dir}/servers"),
             self._listen,
+            artifact_files.reader(config.run_dir),
         )
         limits = SpoolLimits(config.spool_bytes, config.spool_seconds, config.spool_fsync)
         try:

@@ -21,6 +21,7 @@ from typing import Any
 
 from condor_joblens.common import privilege
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.ingest.kafka_settings import read_settings
 from condor_joblens.hub.newer import Newer
 from condor_joblens.hub.store.client import Store, socket_of
@@ -57,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", metavar="HOST:PORT", default="127.0.0.1:8766", help="for nodes (%(default)s)")
     parser.add_argument("--certificate", metavar="FILE", help="nodes speak TLS with it: certificate and chain, in PEM")
     parser.add_argument("--key", metavar="FILE", help="the key of the certificate, if that file does not have it")
+    parser.add_argument(
+        "--artifact-bytes", metavar="N", type=int, default=10 << 30,
+        help="room for profiles, hang reports and traces of all people (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--kafka", metavar="FILE", default="", help="brokers and topics from which records come too")
     parser.add_argument("--people", metavar="FILE", default="", help="who sees which pages; without it there are none")
     parser.add_argument("--pages", metavar="HOST:PORT", default="127.0.0.1:8767", help="for browsers (%(default)s)")
@@ -177,7 +182,7 @@ def _ingest(options: argparse.Namespace, given: Sequence[str]) -> None:
     sockets = _listening("ingest", options)
     store = store_of(options)
     store.wait_until_prepared()
-    app = App(Gatherer(store), TokenFile(options.tokens))
+    app = App(Gatherer(store), TokenFile(options.tokens), Artifacts(options.folder, options.artifact_bytes))
     config = uvicorn.Config(
         app, ssl_certfile=options.certificate, ssl_keyfile=options.key, http=PatientProtocol, ws="none",
         proxy_headers=False, server_header=False, log_level="warning", access_log=False, limit_concurrency=4096,
@@ -238,7 +243,14 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
     store = store_of(options)
     store.wait_until_prepared()
     desk.open_desk(
-        desk.Desk(store, options.people, proxy, desk.read_logins(options.logins), Access(options.folder, say=say))
+        desk.Desk(
+            store,
+            options.people,
+            proxy,
+            desk.read_logins(options.logins),
+            Access(options.folder, say=say),
+            Artifacts(options.folder, options.artifact_bytes),
+        )
     )
     application = site.application(options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host))
     config = uvicorn.Config(

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from condor_joblens import __version__
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub import artifacts
 from condor_joblens.hub.newer import refuse_newer
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.client import Store
@@ -45,7 +47,8 @@ def back_up(store: Store, folder: Path, target: Path) -> None:
         raise JobLensError(f"{target} is there already: name a folder that is not") from None
     about = {"format": FORMAT, "hub": __version__, "store": store.version(), "begin": time.time()}
     _run(store, f"BACKUP DATABASE default TO File({_quoted(target / STORE)})")
-    _copy_access(folder / access.FILE, target / access.FILE)
+    _copy_sqlite(folder / access.FILE, target / access.FILE)
+    copy_artifacts(folder, target)
     os.sync()
     with (target / ABOUT).open("x", encoding="ascii") as file:
         json.dump({**about, "end": time.time()}, file)
@@ -67,7 +70,7 @@ def about_of(source: Path) -> dict[str, Any]:
 
 def refuse_used(folder: Path) -> None:
     """Raises JobLensError, if a hub has kept something there."""
-    for name in ("data", access.FILE):
+    for name in ("data", access.FILE, artifacts.FOLDER):
         if (folder / name).exists():
             raise JobLensError(f"{folder} has {name} already: restore into a folder that has nothing")
 
@@ -78,8 +81,8 @@ def restore(store: Store, folder: Path, source: Path) -> None:
     _run(store, f"RESTORE DATABASE default FROM File({_quoted(source / STORE)})")
     store.prepare()
     _make_again(store, begin - AGAIN_SECONDS)
-    if (source / access.FILE).exists():
-        _copy_access(source / access.FILE, folder / access.FILE)
+    _copy_sqlite(source / access.FILE, folder / access.FILE)
+    copy_artifacts(source, folder)
 
 
 def _make_again(store: Store, since: float) -> None:
@@ -105,7 +108,7 @@ def _run(store: Store, statement: str) -> None:
         time.sleep(_POLL)
 
 
-def _copy_access(source: Path, target: Path) -> None:
+def _copy_sqlite(source: Path, target: Path) -> None:
     """As SQLite copies a file that is written meanwhile. Raises JobLensError."""
     if not source.exists():
         return
@@ -114,6 +117,23 @@ def _copy_access(source: Path, target: Path) -> None:
             one.backup(other)
     except sqlite3.Error as error:
         raise JobLensError(f"{source} can't be copied to {target}: {error}") from None
+
+
+def copy_artifacts(source: Path, target: Path) -> None:
+    """From one hub's folder to another. Those that go away meanwhile, or are still coming, stay out. Raises OSError."""
+    old, new = source / artifacts.FOLDER, target / artifacts.FOLDER
+    if not (old / artifacts.INDEX).exists():
+        return
+    new.mkdir(mode=0o700)
+    _copy_sqlite(old / artifacts.INDEX, new / artifacts.INDEX)
+    with contextlib.closing(sqlite3.connect(new / artifacts.INDEX)) as connection, connection:
+        for number, is_whole in connection.execute("SELECT id, whole FROM artifacts").fetchall():
+            name = artifacts.file_of(number)
+            if is_whole and (old / name).exists():
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(old / name, new / name)
+            if not (new / name).exists():
+                connection.execute("DELETE FROM artifacts WHERE id = ?", (number,))
 
 
 def _quoted(path: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import backups
 from condor_joblens.hub.access_command import folder_of_ours, who_types
+from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.forget import forget, person_of
 from condor_joblens.hub.own_store import own_store
 from condor_joblens.hub.store import migrations
@@ -67,6 +68,7 @@ def _restore(options: argparse.Namespace) -> int:
 
 def _migrate(options: argparse.Namespace) -> int:
     Access(folder_of_ours(options.folder))
+    Artifacts(options.folder, 0)
     with own_store(options.folder) as store:
         found = store.prepare()
     was = "there was none" if found is None else f"it was {found}"
@@ -80,17 +82,22 @@ def _forget(options: argparse.Namespace) -> int:
     folder = folder_of_ours(options.folder)
     person = person_of(options.people, options.person, options.jobs)
     access = Access(folder, say=Syslog(options.syslog) if options.syslog else lambda line: None)
+    artifacts = Artifacts(folder, 0)
     can_change = options.people is not None and os.access(options.people.absolute().parent, os.W_OK)
     with own_store(folder) as store:
         if not options.yes:
             rows = Forgetter(store, person.jobs).count()
             what = ", ".join(f"{count} rows of {table}" for table, count in rows.items()) or "no rows"
-            print(f"with --yes there go: {what}; tokens and sessions; his section of the file of people")
+            count = artifacts.forget(person.jobs, is_to_be_done=False)
+            print(
+                f"with --yes there go: {what}; {count} artifacts, tokens, sessions, his section of the file of people"
+            )
             return 0
         found = forget(
             person,
             store,
             access,
+            artifacts,
             options.people if can_change else None,
             who_types(),
             lambda logins: end_sessions(folder, logins),

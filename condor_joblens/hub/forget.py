@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.store.forget import Forgetter
 from condor_joblens.hub.web.access import Access
@@ -33,11 +34,13 @@ class Forgotten:
     tokens: int = 0
     audit: int = 0  # rows that have another name now
     sessions: int = 0
+    artifacts: int = 0
     is_unnamed: bool = False  # whether the file of people has lost his section
 
     def __str__(self) -> str:
         parts = [f"{count} rows of {table}" for table, count in self.rows.items()]
         parts += [
+            f"{self.artifacts} artifacts",
             f"{self.tokens} tokens",
             f"{self.sessions} sessions",
             f"another name in {self.audit} rows of the audit",
@@ -49,6 +52,7 @@ def forget(
     person: Person,
     store: Store,
     access: Access,
+    artifacts: Artifacts,
     people: Path | None,
     by: str,
     end_sessions: Callable[[Iterable[str]], int],
@@ -64,6 +68,7 @@ def forget(
     if people is not None:
         found.is_unnamed = take_section(people, person.name)
     found.sessions = end_sessions(person.logins)
+    found.artifacts = artifacts.forget(person.jobs)
     found.rows = forgetter.forget()
     found.tokens, found.audit = access.forget(person.name, anew, by, lambda tokens, audit: f"{alias}: {found.rows}")
     return found

@@ -57,23 +57,23 @@ def flame_graph(profile: Profile, other: Optional[Profile] = None, most: int = M
     least = max(1.0, root.total * LEAST_WIDTH / (WIDTH - 2 * _MARGIN))
     found, left_out = placed(root, least, most)
     height = _TOP + _ROW * (max(each.row for each in found) + 1) + _FOOT
-    script = _script()
+    script = script_text()
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',
         f"<style>{_STYLE}</style>",
         '<rect width="100%" height="100%" fill="#fdfdfb"/>',
         *_heading(profile, other, root, left_out),
         *(_node(each, root, WIDTH - 2 * _MARGIN, profile, is_compared=other is not None) for each in found),
-        f"<script><![CDATA[\n{script}]]></script>",
+        f"<script><![CDATA[{script}]]></script>",
         "</svg>\n",
     ]
     return "\n".join(parts)
 
 
 @functools.cache
-def _script() -> str:
-    """It is read once: later the process may open no file."""
-    return files(__package__).joinpath("flame_graph.js").read_text("utf-8")
+def script_text() -> str:
+    """All of the picture's script. It is read once: later the process may open no file."""
+    return "\n" + files(__package__).joinpath("flame_graph.js").read_text("utf-8")
 
 
 def title(profile: Profile) -> str:

@@ -120,6 +120,16 @@ class Diagnosis:
         return cls(False, text, remedy) if colon else cls(False, remedy)
 
 
+ReadArtifact = Callable[[str], "tuple[Mapping[str, Any], bytes]"]
+"""An artifact by its name: its content, and of it `head`, for a record, and `sinks`, the only ones that get it (empty:
+all). Raises JobLensError if it is gone."""
+
+
+def no_artifact(name: str) -> tuple[Mapping[str, Any], bytes]:
+    """Where there is no folder of them. Raises JobLensError."""
+    raise JobLensError(f"{name} is not there")
+
+
 @dataclass(frozen=True)
 class SinkContext:
     """What a sink can ask of the exporter; all of it from any thread."""
@@ -132,6 +142,7 @@ class SinkContext:
     unattributed: Callable[[], Mapping[str, Any]] = dict  # what servers were asked for nobody: server_families.py
     # of HTTP pages: HOST:PORT -> a socket that listens there; None while another process, which says why, has none
     listen: Callable[[str], Optional[socket.socket]] = listening.listen
+    artifact: ReadArtifact = no_artifact
 
 
 class Sink:

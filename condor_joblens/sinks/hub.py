@@ -21,6 +21,7 @@ from condor_joblens.sinks import (
     Sink,
     SinkContext,
     SinkKnob,
+    hub_artifacts,
     macro_of,
     not_now,
     parsers,
@@ -29,12 +30,16 @@ from condor_joblens.sinks import (
     tls,
 )
 from condor_joblens.sinks.compression import gzipped_pieces
+from condor_joblens.sinks.hub_artifacts import ArtifactPosts, Waiting
 
 _SECONDS = 10.0  # for the connection, and for each piece of an answer
 _WHOLE_SECONDS = 30.0  # for a request, from the connection to the end of the answer
 _MOST_BYTES = 4 << 20  # of lines in a post, before gzip; the hub takes 16 MiB
 _MOST_ANSWER = 64 << 10  # as it comes: nothing is unpacked
 _LONGEST_PAUSE = 60.0
+KINDS = ("profile", "off_cpu", "hang", "traceback", "recorder")
+"""Of artifacts, that the hub can show. They name functions, files and arguments of jobs, so they are asked for."""
+
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -45,6 +50,7 @@ class HubSink(Sink):
     knobs = (
         SinkKnob("URL", None, parsers.urls, "URL", "where the hub takes records: https://hub.example.org:8766"),
         SinkKnob("TOKEN_FILE", None, secret.path, "file", "this node's token, from `joblens-hub token node NAME`"),
+        SinkKnob("ARTIFACTS", "", parsers.some_of(*KINDS), "words", f"which artifacts go there: {', '.join(KINDS)}"),
         *tls.client_knobs("hubs"),
     )
 
@@ -52,6 +58,13 @@ class HubSink(Sink):
         super().__init__(settings, context)
         self._url: str = settings["url"][0]
         self._connection: _Connection | None = None
+        self._artifacts = ArtifactPosts(
+            settings.get("artifacts", ()),
+            context.artifact,
+            lambda body: self._ask("POST", hub_artifacts.PATH, body, "application/octet-stream", "identity"),
+            self._why,
+            context.log,
+        )
 
     def start(self) -> None:
         """Looks whether token and certificates can be read; the hub is looked for with the first batch."""
@@ -67,11 +80,18 @@ class HubSink(Sink):
             while end < len(batch) and (end == begin or size + len(batch[end].json) <= _MOST_BYTES):
                 size += len(batch[end].json) + 1
                 end += 1
-            outcome = self._deliver(batch[begin:end])
+            part = batch[begin:end]
+            outcome = self._deliver(part)
             refused.update((begin + place, why) for place, why in outcome.refused.items())
-            if outcome.retry:
-                left = [*(begin + place for place in outcome.retry), *range(end, len(batch))]
-                return DeliveryResult(left, refused, outcome.reason, outcome.after)
+            if outcome.retry:  # of what it has taken in part no artifact has been sent
+                again = sorted({*outcome.retry, *self._artifacts.announced(part)})
+                waiting = Waiting(again, outcome.reason, outcome.after)
+            else:
+                waiting = self._deliver_artifacts(part)
+            if waiting.positions:
+                left = [*(begin + place for place in waiting.positions), *range(end, len(batch))]
+                refused = {place: why for place, why in refused.items() if place not in left}
+                return DeliveryResult(left, refused, waiting.reason, waiting.after)
             begin = end
         return DeliveryResult(refused=refused)
 
@@ -106,6 +126,16 @@ class HubSink(Sink):
 
     # --- requests
 
+    def _deliver_artifacts(self, batch: Sequence[Record]) -> Waiting:
+        """What events announce. Where one could not be sent, its event comes again."""
+        try:
+            return self._artifacts.deliver(batch)
+        except JobLensError as error:
+            reason = str(error)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = self._unreachable(error)
+        return Waiting(self._artifacts.announced(batch), reason)
+
     def _deliver(self, batch: Sequence[Record]) -> DeliveryResult:
         """What is too long together is sent in halves."""
         body = gzipped_pieces(piece for record in batch for piece in (record.json, b"\n"))
@@ -133,13 +163,15 @@ class HubSink(Sink):
             return not_now(batch, f"{self._where} does not answer as the hub does: is it the hub's port?")
         return DeliveryResult(refused=refused_ones)
 
-    def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes, float]:
+    def _ask(
+        self, method: str, path: str, body: bytes, kind: str = "application/x-ndjson", encoding: str = "gzip"
+    ) -> tuple[int, bytes, float]:
         """Status, content, and for how long the hub wants to be left alone. Raises JobLensError, OSError,
         HTTPException, ValueError."""
         head = {
             "Authorization": f"Bearer {self._token()}",
-            "Content-Type": "application/x-ndjson",
-            "Content-Encoding": "gzip",
+            "Content-Type": kind,
+            "Content-Encoding": encoding,
             "Accept-Encoding": "identity",
             "JobLens-Period": f"{self.settings.get('period') or 0:.3f}",
         }

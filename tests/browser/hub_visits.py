@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page
 SERVICE = Path(__file__).parents[1] / "service"
 sys.path.insert(0, str(SERVICE))  # its servers, and the sinks with records for them
 
+from artifact_node import Node  # noqa: E402, F401
 from hub_server import Hub  # noqa: E402
 from servers import Unavailable  # noqa: E402
 from sinks import deliver, make, runs  # noqa: E402
@@ -75,6 +77,15 @@ def hub() -> Iterator[Hub]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core, to be evaluated in a page."""
+    done = subprocess.run([Path(__file__).parents[1] / "axe"], capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"axe-core can't be had here: {(done.stderr.strip().splitlines() or ['it ended'])[-1]}")
+    return Path(done.stdout.strip()).read_text()
+
+
 class Visit:
     """A browser of one person."""
 
@@ -124,7 +135,8 @@ def visit(browser: Browser, hub: Hub) -> Iterator[Any]:
     yield start
     for context, _ in visits:
         context.close()
-    assert [line for _, one in visits for line in one.trouble] == []
+    trouble = [line for _, one in visits for line in one.trouble]
+    assert trouble == [], trouble
 
 
 def job_path(number: int, schedd: str = "ap") -> str:

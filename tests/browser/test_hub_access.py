@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_visits import PATIENCE, Hub, HubSink, RowEncoder, deliver, hub, job_path, make, runs, send, visit
+from hub_visits import PATIENCE, Hub, HubSink, RowEncoder, axe, deliver, hub, job_path, make, runs, send, visit
 from playwright.sync_api import expect
 
 from condor_joblens.sinks import RecordKind
 
-__all__ = ["hub", "visit"]  # fixtures
+__all__ = ["axe", "hub", "visit"]  # fixtures
 
 PATHS = ("/", "/jobs?state=all", "/jobs?state=all&node=node1&since=1", "/jobs?state=1", "/nodes", "/nodes?only=lost",
          "/node/node1", job_path(0), "/trends", "/trends?by=node&days=1", "/missing")  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def axe() -> str:
-    """axe-core, to be evaluated in a page."""
-    done = subprocess.run([Path(__file__).parents[1] / "axe"], capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"axe-core can't be had here: {(done.stderr.strip().splitlines() or ['it ended'])[-1]}")
-    return Path(done.stdout.strip()).read_text()
 
 
 def fill(hub: Hub) -> None:

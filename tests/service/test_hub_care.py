@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from artifact_node import Node
 from hub_server import Hub, ask
 from sinks import deliver, make, runs, until
 
@@ -200,7 +201,10 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) 
         assert done.stderr.startswith("joblens-hub: the store is of version 99, made by a newer hub")
 
 
-def test_of_a_forgotten_person_nothing_is_found(hub: Hub) -> None:
+def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
+    node = Node(hub, place)
+    events = [node.event(f"{job(number)}#1", "traceback", b"azebra\n", JOBS[number][0]) for number in (0, 2)]
+    deliver(node.sink, events)
     session = browser(hub, "games")
     assert care(hub, "token", "add", "Annika", "--people", str(hub.people), program="access_command").returncode == 0
     for path, words in (("/jobs", {"owner": "azebra"}), (f"/job/{urllib.parse.quote(job(0) + '#1', safe='')}", {})):
@@ -215,7 +219,15 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub) -> None:
     assert done.returncode == 0 and "with --yes there go: " in done.stdout and of(hub, job(0))["jobs"] == 1, done.stderr
     done = care(hub, "forget", "Annika", "--people", str(hub.people), "--yes")
     assert done.returncode == 0, done.stderr
-    said = ("1 rows of samples", "1 rows of jobs", "1 rows of events", "1 rows of hours", "1 tokens", "1 sessions")
+    said = (
+        "1 rows of samples",
+        "1 rows of jobs",
+        "2 rows of events",
+        "1 rows of hours",
+        "1 artifacts",
+        "1 tokens",
+        "1 sessions",
+    )
     assert all(part in done.stdout for part in said), done.stdout
 
     assert not any(of(hub, job(0)).values()) and of(hub, job(2)) == equal
@@ -224,13 +236,19 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub) -> None:
     until(lambda: session.open(f"{hub.pages}/login").status == 200, "the pages")
     assert "Annika" not in hub.people.read_text() and "Bob" in hub.people.read_text()
     kept = hub.folder / "kept"
-    files = [*kept.glob("*.sqlite3*"), *kept.glob("data/**/mutation_*.txt"), *kept.glob("data/**/*.sql")]
+    assert len(list(kept.glob("artifacts/*.artifact"))) == 1, "of the equal name at another schedd"
+    assert job(0).encode() not in (kept / "artifacts/index.sqlite3").read_bytes()
+    files = [
+        *kept.glob("*.sqlite3*"),
+        *kept.glob("data/**/mutation_*.txt"),
+        *kept.glob("data/**/*.sql"),
+    ]
     assert sum(file.name.startswith("mutation_") for file in files)
     for file in files:
         assert not re.search(rb"annika|azebra|unix:games", file.read_bytes(), re.I), file
     audit = care(hub, "audit", program="access_command").stdout
     assert re.search(r"person forgotten\tforgotten-[0-9a-f]{8}: ", audit) and "look\t/job/forgotten-" in audit
-    assert "gone: 0 tokens" in care(hub, "forget", "Annika", "--jobs", "azebra@ap.example.org", "--yes").stdout
+    assert "gone: 0 artifacts" in care(hub, "forget", "Annika", "--jobs", "azebra@ap.example.org", "--yes").stdout
 
 
 def browser(hub: Hub, user: str) -> urllib.request.OpenerDirector:

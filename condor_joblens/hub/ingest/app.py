@@ -1,5 +1,7 @@
 """What nodes speak to: POST /v1/records, gzip lines of JSON, with a node's token. An ASGI application.
 
+POST /v1/artifacts has a line of JSON, and behind it a chunk of an artifact as it is.
+
 200 says that the store has all records but those that `refused` names, by their position, each with the reason. 429 and
 503 say: not now, and nothing is promised. What one node may take at a time, and all nodes together, is bounded.
 """
@@ -14,13 +16,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from condor_joblens import __version__
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.tokens import Who, digest
+from condor_joblens.hub.artifacts import MOST_CHUNK, Artifacts, Refused
 from condor_joblens.hub.ingest.gather import Gatherer
 from condor_joblens.hub.ingest.records import MOST_BYTES, NotAPost, Post, read, unpacked
 from condor_joblens.hub.store.client import StoreGone
 
 MOST_PACKED = 4 << 20
 """Bytes of a body as it comes."""
+
+MOST_HEAD = 16 << 10
+"""Bytes of what stands before a chunk of an artifact."""
 
 AT_ONCE = 8
 """Posts of all nodes that are worked on at a time: each takes some tens of megabytes at most."""
@@ -60,9 +67,11 @@ def _too_many() -> _Refusal:
 class App:
     """For one process."""
 
-    def __init__(self, gatherer: Gatherer, tokens: Callable[[], dict[str, Who]]) -> None:
+    def __init__(
+        self, gatherer: Gatherer, tokens: Callable[[], dict[str, Who]], artifacts: Artifacts | None = None
+    ) -> None:
         """tokens: asked at each post, by SHA-256."""
-        self._gatherer, self._tokens = gatherer, tokens
+        self._gatherer, self._tokens, self._artifacts = gatherer, tokens, artifacts
         self._task: asyncio.Task[None] | None = None
         self._busy: set[str] = set()  # nodes whose posts come, or are worked on
         self._working = 0
@@ -80,7 +89,7 @@ class App:
             head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
             if after:
                 head.append((b"retry-after", str(after).encode()))
-            if status not in (200, 429):  # of the body nothing may have been read
+            if status not in (200, 409, 429):  # of the body nothing may have been read
                 head.append((b"connection", b"close"))
             await send({"type": "http.response.start", "status": status, "headers": head})
             await send({"type": "http.response.body", "body": body})
@@ -105,11 +114,12 @@ class App:
         node = self._node(head.get(b"authorization", b""))
         if scope["path"] == "/v1/alive" and scope["method"] in ("GET", "HEAD"):
             return 200, {"hub": __version__, "node": node}
-        if scope["path"] != "/v1/records":
-            raise _Refusal(404, "there is /v1/records, and /v1/alive")
+        take = {"/v1/records": self._post, "/v1/artifacts": self._artifact}.get(scope["path"])
+        if take is None:
+            raise _Refusal(404, "there is /v1/records, /v1/artifacts, and /v1/alive")
         if scope["method"] != "POST":
-            raise _Refusal(405, "records are posted")
-        if head.get(b"content-encoding", b"").lower() != b"gzip":
+            raise _Refusal(405, "records and artifacts are posted")
+        if take == self._post and head.get(b"content-encoding", b"").lower() != b"gzip":
             raise _Refusal(415, "the body is to be packed by gzip")
         if node in self._busy:
             raise _Refusal(429, f"another post of {node} is worked on", 1)
@@ -117,24 +127,51 @@ class App:
             raise _too_many()
         self._busy.add(node)
         try:
-            post = await self._post(head, receive, node)
+            return await take(head, receive, node)
         finally:
             self._busy.discard(node)
-        return 200, {"refused": _reasons(post)}
 
-    async def _post(self, head: dict[bytes, bytes], receive: Receive, node: str) -> Post:
+    async def _post(self, head: dict[bytes, bytes], receive: Receive, node: str) -> tuple[int, dict[str, Any]]:
+        """Raises _Refusal."""
+        body = await self._whole_body(head, receive, MOST_PACKED)
+        self._working += 1
+        try:
+            return 200, {"refused": _reasons(await self._kept(body, node, _period(head)))}
+        finally:
+            self._working -= 1
+
+    async def _artifact(self, head: dict[bytes, bytes], receive: Receive, node: str) -> tuple[int, dict[str, Any]]:
+        """409: this chunk is not the one that is wanted. Raises _Refusal."""
+        artifacts = self._artifacts
+        if artifacts is None:
+            raise _Refusal(404, "this hub takes no artifacts")
+        about, _, chunk = (await self._whole_body(head, receive, MOST_CHUNK + MOST_HEAD)).partition(b"\n")
+        self._working += 1
+        try:
+            said = json.loads(about[:MOST_HEAD])
+            if not isinstance(said, dict):
+                raise ValueError
+            have, is_whole = await asyncio.to_thread(artifacts.put, node, said, chunk)
+        except (ValueError, RecursionError):
+            raise _Refusal(422, "the head of the artifact is no JSON") from None
+        except Refused as error:
+            raise _Refusal(error.status, str(error)) from None
+        except (JobLensError, OSError) as error:
+            raise _Refusal(503, f"artifacts can't be kept now: {error}", 5) from None
+        finally:
+            self._working -= 1
+        wanted = said.get("Offset") == have - len(chunk) or is_whole
+        return (200 if wanted else 409), {"have": have, "whole": is_whole}
+
+    async def _whole_body(self, head: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
         """Raises _Refusal."""
         try:
-            body = await asyncio.wait_for(_body(head, receive), SECONDS)
+            body = await asyncio.wait_for(_body(head, receive, most), SECONDS)
         except asyncio.TimeoutError:
             raise _Refusal(408, f"the body did not come within {SECONDS:g} s") from None
         if self._working >= AT_ONCE:
             raise _too_many()
-        self._working += 1
-        try:
-            return await self._kept(body, node, _period(head))
-        finally:
-            self._working -= 1
+        return body
 
     async def _kept(self, body: bytes, node: str, period: float) -> Post:
         """Raises _Refusal."""
@@ -178,13 +215,11 @@ def _reasons(post: Post) -> dict[str, str]:
     return found
 
 
-async def _body(head: dict[bytes, bytes], receive: Receive) -> bytes:
+async def _body(head: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
     """Raises _Refusal."""
     length = head.get(b"content-length", b"0")
-    too_long = _Refusal(
-        413, f"more than {MOST_PACKED >> 20} MiB, or {MOST_BYTES >> 20} MiB unpacked: send less at once"
-    )
-    if not length.isdigit() or int(length) > MOST_PACKED:
+    too_long = _Refusal(413, f"more than {most} bytes, or {MOST_BYTES >> 20} MiB unpacked: send less at once")
+    if not length.isdigit() or int(length) > most:
         raise too_long
     body = bytearray()
     while True:
@@ -192,7 +227,7 @@ async def _body(head: dict[bytes, bytes], receive: Receive) -> bytes:
         if message["type"] == "http.disconnect":
             raise _Refusal(400, "the connection ended within the body")
         body += message.get("body", b"")
-        if len(body) > MOST_PACKED:
+        if len(body) > most:
             raise too_long
         if not message.get("more_body"):
             return bytes(body)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.web.access import Access
 from condor_joblens.hub.web.people import Person, read_people
@@ -32,6 +33,7 @@ class Desk:
     proxy_uid: int = -1  # the site's proxy; nobody else is believed about who asks
     standing: Mapping[str, str] = field(default_factory=dict)  # code -> login, with no end: the demo's
     access: Access | None = None
+    artifacts: Artifacts | None = None
     shared: Shared = field(default_factory=Shared)
     shares: StoreShares = field(default_factory=StoreShares)
     streams: Streams = field(default_factory=Streams)

@@ -115,7 +115,7 @@ def headers(get_response: Answer) -> Answer:
     def answer(request: HttpRequest) -> HttpResponse:
         found = get_response(request)
         for name, value in HEADERS.items():
-            found[name] = value
+            found.headers.setdefault(name, value)
         if not request.path.startswith("/static/"):
             found["Cache-Control"] = "no-store"
         return found

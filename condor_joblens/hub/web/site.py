@@ -62,13 +62,17 @@ def configure(folder: Path, hosts: list[str], is_secure: bool) -> None:
 def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     """The ASGI application."""
     configure(folder, hosts, is_secure)
-    from condor_joblens.hub.web import node_views, trend_views, views
+    from condor_joblens.hub.web import artifact_views, node_views, trend_views, views
     from condor_joblens.hub.web.api.views import routes
 
     run, name = r"(?P<run>[^/]{1,300}?)", r"(?P<name>[^/]{1,300}?)"
+    number = "(?P<number>[0-9]{1,12})"
     urlpatterns[:] = [
         path("", require_GET(views.SITE.page)),
         path("jobs", require_GET(views.JOBS.page)),
+        re_path(f"^job/{run}/artifact/{number}\\.json$", require_GET(artifact_views.ARTIFACT.as_json)),
+        re_path(f"^job/{run}/artifact/{number}\\.svg$", require_GET(artifact_views.picture)),
+        re_path(f"^job/{run}/artifact/{number}$", require_GET(artifact_views.ARTIFACT.page)),
         re_path(f"^job/{run}\\.json$", require_GET(views.JOB.as_json)),
         re_path(f"^job/{run}$", require_GET(views.JOB.page)),
         path("nodes", require_GET(node_views.NODES.page)),

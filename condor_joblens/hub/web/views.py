@@ -18,6 +18,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.artifacts import Kept
 from condor_joblens.hub.store.client import StoreTooMuch
 from condor_joblens.hub.web import csv_text, filters
 from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url
@@ -40,6 +41,18 @@ ANSWER_SECONDS = 75.0
 
 MOST_NAMED = 5
 """Siblings that stand out, of each measure."""
+
+MOST_ARTIFACTS = 30
+"""That a job's page leads to; the newest."""
+
+ARTIFACTS = {
+    "profile": "Profile: where it was on the CPU",
+    "off_cpu": "Profile: where it waited off the CPU",
+    "hang": "Hang report",
+    "traceback": "Traceback",
+    "recorder": "Its last events",
+}
+"""A kind of artifacts -> what pages call it."""
 
 MOST_ROWS = 5000
 """Of jobs as CSV."""
@@ -343,9 +356,29 @@ def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def title_of(kind: str) -> str:
+    """What pages call an artifact of a kind."""
+    return ARTIFACTS.get(kind, f"Artifact: {kind}")
+
+
 def _find_job(reader: Reader, run: str) -> dict[str, Any] | None:
     found = reader.job(run)
-    return found and {"job": found, "siblings": _beside(found, reader.siblings(found)), "time": reader.now}
+    if found is None:
+        return None
+    kept = [{name: getattr(one, name) for name in _OF_ARTIFACT} for one in artifacts_of(reader, found)]
+    siblings = _beside(found, reader.siblings(found))
+    return {"job": found, "siblings": siblings, "artifacts": kept, "time": reader.now}
+
+
+_OF_ARTIFACT = ("id", "node", "kind", "begun", "ended", "length")
+
+
+def artifacts_of(reader: Reader, job: dict[str, Any]) -> list[Kept]:
+    """Those of a job that he may see, as the nodes sent them that tell of it. Raises JobLensError."""
+    artifacts = desk().artifacts
+    if artifacts is None or Seen.EVIDENCE not in reader.seen(job):
+        return []
+    return artifacts.of_run(job["Run"], [job["Node"], *job["OtherNodes"]])
 
 
 def _beside(run: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -392,7 +425,21 @@ def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
         one = {**one, "url": f"{others}&sort={_SORT_OF.get(one['name'], '-cores')}"}
         named = [{**each, "url": job_url(each["Run"]), "value": text(each["value"])} for each in one["named"]]
         siblings.append({**one, **numbers, "named": named})
-    return {"siblings": siblings, "job": row, "servers": servers, "values": _values(row), "url": row["url"]}
+    artifacts = [
+        {
+            **one,
+            "title": title_of(one["kind"]),
+            "url": f"{row['url']}/artifact/{one['id']}",
+            "when": moment(one["ended"]),
+            "is_elsewhere": one["node"] != row["Node"],
+        }
+        for one in reversed(found["artifacts"][-MOST_ARTIFACTS:])
+    ]
+    more = len(found["artifacts"]) - len(artifacts)
+    return {
+        **{"siblings": siblings, "job": row, "servers": servers, "values": _values(row), "url": row["url"]},
+        **{"artifacts": artifacts, "more_artifacts": more},
+    }
 
 
 SITE = View("site", lambda asked: None, lambda reader, asked: site(reader), _dress_site)

@@ -25,6 +25,7 @@ class Seen(enum.Enum):
     NUMBERS = "its metrics, and its health in a word"
     OWNER = "its owner, accounting group and VO"
     WORDS = "what names programs, paths and servers: executable, errors, death, file servers, notes"
+    EVIDENCE = "profiles, hang reports and traces: functions, files and arguments"
 
 
 OTHERS: dict[Role, frozenset[Seen]] = {
