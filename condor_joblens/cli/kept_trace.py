@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import SOCKET
-from condor_joblens.profiles import perfetto, traced_calls
+from condor_joblens.profiles import perfetto, trace_page, traced_calls
 from condor_joblens.profiles.traced_calls import Call, Function, TracedCalls
 from condor_joblens.shm.artifact_header import Artifact
 
@@ -24,10 +23,7 @@ NOTHING = (
     'for it: +JobLensTrace = "FILE:FUNCTION; ..." in its submit file, or a policy does. To trace it now: '
     "joblens trace {job} FILE:FUNCTION"
 )
-COLUMNS = ("FUNCTION", "CALLS", "UNWOUND", "TOTAL", "MEDIAN", "99 %", "LONGEST", "COUNTED FOR")
-
 _LONGEST = 200
-_NUMBERS = slice(1, None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
     elif options.json:
         print(json.dumps([record(*each) for each in found], indent=2))
     else:
-        pages = [(tree if options.tree else page)(each, style()) for _, each in found]
-        print("\n\n".join("\n".join(each) for each in pages))
+        page = trace_page.tree if options.tree else trace_page.table
+        print("\n\n".join("\n".join(dressed(page(each), style())) for _, each in found))
     return 0
 
 
@@ -134,18 +130,12 @@ def _function(function: Function) -> dict[str, Any]:
         "UnseenSeconds": function.unseen,
         **function.counts,
         **function.seconds,
-        **{f"{name}Seconds": _quantile(function, share) for name, share in _SHARES},
+        **{f"{name}Seconds": trace_page.quantile(function, share) for name, share in _SHARES},
         **function.truths,
     }
 
 
 _SHARES = (("Median", 0.5), ("Percentile95", 0.95), ("Percentile99", 0.99))
-
-
-def _quantile(function: Function, share: float) -> float | None:
-    """Never more than the longest one: a sketch is not exact."""
-    found = function.times.quantile(share)
-    return None if found is None else min(found / 1e9, function.seconds["LongestSeconds"])
 
 
 def _call(kept: TracedCalls, call: Call) -> dict[str, Any]:
@@ -162,97 +152,7 @@ def _call(kept: TracedCalls, call: Call) -> dict[str, Any]:
     }
 
 
-def page(kept: TracedCalls, look: Style) -> list[str]:
-    """The sums as a table, the most time first."""
-    functions = sorted(kept.functions, key=lambda each: (-each.seconds["TotalSeconds"], -each.counts["Calls"]))
-    rows = [COLUMNS, *map(_cells, functions)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = [look.paint(_head(kept), "bold")]
-    for number, (name, *others) in enumerate(rows):
-        cells = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[_NUMBERS]))]
-        lines.append(look.paint(look.fit("  ".join(cells).rstrip()), *(() if number else ("dim",))))
-    return [*lines, *_remarks(kept, functions)]
-
-
-def tree(kept: TracedCalls, look: Style) -> list[str]:
-    """The call tree: each function below the one that called it, the most time first."""
-    children: dict[int, list[int]] = {}
-    for number, node in enumerate(kept.tree):
-        children.setdefault(node.parent, []).append(number)
-    lines = [
-        look.paint(_head(kept), "bold"),
-        look.paint(f"{'CALLS':>10}  {'UNWOUND':>7}  {'TOTAL':>9}  FUNCTION", "dim"),
-    ]
-    waiting = _ordered(kept, children.get(-1, []))
-    while waiting:
-        number = waiting.pop()
-        node = kept.tree[number]
-        name = "  " * node.depth + printable(kept.functions[node.function].name, _LONGEST)
-        took = duration(node.seconds) if node.calls > node.unwound and node.seconds else ""
-        lines.append(look.fit(f"{node.calls:>10}  {node.unwound or '':>7}  {took:>9}  {name}"))
-        waiting += _ordered(kept, children.get(number, []))
-    if kept.folded:
-        lines.append(f"{kept.folded:>10}  further calls were too deep, or came too many ways")
-    return lines
-
-
-def _ordered(kept: TracedCalls, numbers: Iterable[int]) -> list[int]:
-    """The last one is to be shown first."""
-    return sorted(numbers, key=lambda number: (kept.tree[number].seconds, kept.tree[number].calls, -number))
-
-
-def _head(kept: TracedCalls) -> str:
-    begun, ended = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) for at in (kept.begun, kept.ended))
-    return f"Traced from {begun} until {ended}"
-
-
-def _cells(function: Function) -> tuple[str, ...]:
-    counts, seconds = function.counts, function.seconds
-    has_ended = counts["Returned"] + counts["LeftByJump"] > 0
-    times = (seconds["TotalSeconds"], _quantile(function, 0.5), _quantile(function, 0.99), seconds["LongestSeconds"])
-    return (
-        printable(function.name, 60),
-        str(counts["Calls"]),
-        "" if function.truths["EntriesAlone"] else str(counts["Unwound"]),
-        *(duration(each) if has_ended and each is not None else "" for each in times),
-        duration(seconds["CoveredSeconds"]),
-    )
-
-
-def _remarks(kept: TracedCalls, functions: Sequence[Function]) -> list[str]:
-    lines = [remark for function in functions for remark in _of_function(function)]
-    lines += [printable(note, _LONGEST) for note in kept.notes]
-    return ["", *lines] if lines else []
-
-
-def _of_function(function: Function) -> Iterator[str]:
-    """What is to be known about its numbers."""
-    counts, truths, name = function.counts, function.truths, printable(function.name, 60)
-    if not function.begun:
-        yield f"{name}: no process of the job has had it so far"
-    if function.unseen is None:
-        yield f"{name}: for how long its processes ran before it was traced is not known"
-    elif function.unseen:
-        yield f"{name}: its processes ran for up to {duration(function.unseen)} before it was traced"
-    if truths["SwitchedOff"]:
-        yield f"{name}: it was switched off then, because it is called too often"
-    if truths["EntriesAlone"]:
-        yield f"{name}: a function of Go: a call whose stack has to grow is entered again, and no end is looked for"
-    if counts["LostHits"]:
-        yield f"{name}: {counts['LostHits']} hits of probes were lost: these numbers are too small"
-    if counts["NotOurs"]:
-        yield f"{name}: {counts['NotOurs']} hits in processes that are not the job owner's alone were not looked at"
-    if counts["EndUnknown"] and not truths["EntriesAlone"]:
-        yield f"{name}: {counts['EndUnknown']} calls ended in a way that is not known"
-    if counts["EndNotSeen"]:
-        yield f"{name}: {counts['EndNotSeen']} calls of which no end was seen so far"
-    if truths["SwitchesStacks"]:
-        yield f"{name}: the program has several stacks for a thread: which calls were unwound is not known"
-
-
-def duration(seconds: float) -> str:
-    """`12.3 us`, `4.5 ms`, `12.30 s`."""
-    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
-        if seconds < limit:
-            return f"{seconds * scale:.1f} {unit}"
-    return f"{seconds:.2f} s"
+def dressed(lines: Sequence[str], look: Style) -> list[str]:
+    """A page of a trace as a terminal shows it: its title, the names of its columns, and what belongs to them."""
+    title, names, *others = lines
+    return [look.paint(title, "bold"), look.paint(look.fit(names), "dim"), *map(look.fit, others)]

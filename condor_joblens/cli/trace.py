@@ -19,6 +19,7 @@ from condor_joblens.cli.runs import run_dir
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT
+from condor_joblens.profiles import trace_page
 from condor_joblens.profiles.perfetto import Perfetto, Slice
 
 MOST_DEEP = 20
@@ -203,7 +204,7 @@ def place_lines(row: Row) -> Sequence[str]:
 
 
 def _took(seconds: float | None) -> str:
-    return "" if seconds is None else kept_trace.duration(seconds)
+    return "" if seconds is None else trace_page.duration(seconds)
 
 
 def page(row: Row) -> Sequence[str]:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from profile_samples import hostile, profile
+from traced_samples import content as traced
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import backups
@@ -161,6 +162,8 @@ def test_reports_are_text_and_what_makes_no_sense_is_said() -> None:
     event = last_events.Event(1.25, 7, "fit<b>", "failed", "open", "ENOENT", "/x\x1b[31m")
     said, shown = drawn("recorder", last_events.encode(coverage, [event]))
     assert said == "1 events before SIGSEGV" and shown == b"00:00:01.250 fit<b> 7 failed open /x\\x1b[31m ENOENT"
+    said, shown = drawn("trace", traced())
+    assert said.endswith(" functions") and b"COUNTED FOR" in shown and b"UNWOUND      TOTAL  FUNCTION" in shown
     assert drawn("traceback", b"Traceback:\nKeyError: 'x'\n") == ("KeyError: 'x'", b"Traceback:\nKeyError: 'x'")
     looks = b"".join(json.dumps({"bytes": 0, "began": began}).encode() + b"\n" for began in (10.0, 20.0))
     assert b"the same 10 s before" in drawn("hang", looks)[1]

@@ -14,12 +14,11 @@ from traced_samples import BEGUN, content, function, told
 
 from condor_joblens.cli import kept_trace
 from condor_joblens.cli.main import main
-from condor_joblens.cli.terminal import Style
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
-from condor_joblens.profiles import perfetto, protobuf, traced_calls
+from condor_joblens.profiles import perfetto, protobuf, trace_page, traced_calls
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 
 
@@ -102,7 +101,7 @@ def test_what_the_job_says_is_escaped_and_a_damaged_one_is_said_to_be(
 ) -> None:
     evil = "\x1b[2J\nfit"
     kept = traced_calls.decode(traced_calls.encode(told(function(evil, File=evil), function("b")), []))
-    for lines in (kept_trace.page(kept, Style()), kept_trace.tree(kept, Style())):
+    for lines in (trace_page.table(kept), trace_page.tree(kept)):
         assert all(line.isprintable() for line in lines)
     keep(joblensd, b"{}")
     assert joblens("12.0") == 1

@@ -12,7 +12,7 @@ import sys
 import time
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.profiles import evidence_page, last_events, pprof
+from condor_joblens.profiles import evidence_page, last_events, pprof, trace_page, traced_calls
 from condor_joblens.profiles.evidence import parse_kept
 from condor_joblens.profiles.hottest import sentence
 from condor_joblens.profiles.report import report
@@ -72,8 +72,17 @@ def _drawn(kind: str, content: bytes) -> tuple[str, bytes]:
         coverage, events = last_events.decode(content)
         said = f"{len(events)} events before {coverage.death or coverage.cause or 'the end'}"
         return said, _text([_line(each) for each in events])
+    if kind == traced_calls.KIND:
+        kept = traced_calls.decode(content)
+        calls = sum(each.counts["Calls"] for each in kept.functions)
+        return f"{calls:,} calls of {len(kept.functions)} functions", _text(_of_trace(kept))
     text = content.decode("utf-8", "replace").splitlines()
     return (text or [""])[-1][:_MOST_LINE], _text(text)
+
+
+def _of_trace(kept: traced_calls.TracedCalls) -> list[str]:
+    """The sums, and below them the call tree without its title."""
+    return [*trace_page.table(kept), "", *trace_page.tree(kept)[1:]]
 
 
 def _line(event: last_events.Event) -> str:

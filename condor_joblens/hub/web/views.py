@@ -51,6 +51,7 @@ ARTIFACTS = {
     "hang": "Hang report",
     "traceback": "Traceback",
     "recorder": "Its last events",
+    "trace": "Calls of its functions",
 }
 """A kind of artifacts -> what pages call it."""
 
