@@ -56,7 +56,7 @@ class Sampled:
         lookers: ProcessStarter,
         readers: ProcessStarter,
         folder: int,
-        keep: Callable[..., None] = lambda *_: None,
+        keep: Callable[..., bool] = lambda *_: True,
     ) -> None:
         sensor = ground.tracer.sensors["profile"].sensor
         assert isinstance(sensor, Profile)
@@ -194,11 +194,12 @@ class Windows:
     def __init__(self) -> None:
         self.told = self.lost = 0
 
-    def keep(self, _run: int, _begun: float, _ended: float, data: bytes, is_off_cpu: bool) -> None:
+    def keep(self, _run: int, _begun: float, _ended: float, data: bytes, is_off_cpu: bool) -> bool:
         if not is_off_cpu:
             window = pprof.decode(data)
             self.told += window.samples + window.not_ours
             self.lost += window.lost
+        return True
 
 
 def many_samples(

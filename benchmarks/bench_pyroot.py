@@ -64,9 +64,10 @@ class Looked:
         self._ground, self._windows = ground, dict[int, list[Profile]]()
         self.sampled = Sampled(ground, children[0], children[1], folder, self._keep)
 
-    def _keep(self, run: int, _begun: float, _ended: float, data: bytes, is_off_cpu: bool) -> None:
+    def _keep(self, run: int, _begun: float, _ended: float, data: bytes, is_off_cpu: bool) -> bool:
         if not is_off_cpu:
             self._windows.setdefault(run, []).append(pprof.decode(data))
+        return True
 
     def window(self, run: int) -> Profile:
         """What was sampled since this was last called."""

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests" / "kernel")]
@@ -113,7 +114,12 @@ def under_pyspy(slot: Slot, script: Path, rounds: int) -> Ran:
 def at_level_profile(slot: Slot, script: Path, rounds: int, children: tuple[ProcessStarter, ProcessStarter]) -> Ran:
     folder = os.open(script.parent / "scratch", os.O_RDONLY | os.O_DIRECTORY)
     kept: list[bytes] = []
-    sampled = Sampled(slot, children[0], children[1], folder, lambda *window: kept.append(window[3]))
+
+    def keep(*window: Any) -> bool:
+        kept.append(window[3])
+        return True
+
+    sampled = Sampled(slot, children[0], children[1], folder, keep)
     sampled.begin(slot, RUN)
 
     def turn(pid: int) -> None:

@@ -27,7 +27,7 @@ class Node:
     """As much of joblensd as a level needs. Runs that an earlier one has left in `folder` go on."""
 
     def __init__(self, slots: list[Slot], folder: Path) -> None:
-        self.runs = Runs(str(folder / "slots.state"), 16)
+        self.runs = Runs(str(folder / "slots.state"), 32)
         self.said: list[str] = []
         self.node = kernel_node(slots[0].tracer, self.runs, Config())
         self.node.log_once, self.node.update_note = self.said.append, lambda run: None
