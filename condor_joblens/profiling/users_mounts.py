@@ -1,7 +1,8 @@
 """Whether a file may be handed to a process that serves others: a user can mount FUSE, and answer when he likes.
 
 Whoever reads such a file, or only closes it, waits for its server, and no signal ends that. CVMFS is FUSE too, and
-mounted by root.
+mounted by root. So is each virtiofs, whose server is the machine's own host. The kernel lets nobody else mount it, in
+no user namespace either: its file_system_type lacks FS_USERNS_MOUNT.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import os
 
 _FUSE = 0x65735546  # FUSE_SUPER_MAGIC of include/uapi/linux/magic.h
+_VIRTIOFS = "virtiofs"  # other FUSE is called fuse or fuseblk, with a dot and what its server likes behind
 _STATFS_BYTES = 256  # struct statfs has 120
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -27,13 +29,13 @@ def is_users(file: int) -> bool:
 
 
 def is_roots(mountinfo: str, device: int) -> bool:
-    """Whether this device is among the mounts of a process, as FUSE that root has mounted."""
+    """Whether this device is among the mounts of a process, as FUSE that root has mounted, or virtiofs."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in mountinfo.split("\n"):  # a path may have any other end of a line in it: the kernel escapes this one
         before, _, after = line.partition(" - ")
         place, kind = before.split(" "), after.split(" ")
-        if len(place) > 2 and place[2] == wanted and len(kind) > 2 and kind[0].startswith("fuse"):
-            return "user_id=0" in kind[2].split(",")
+        if len(place) > 2 and place[2] == wanted and len(kind) > 2 and kind[0].startswith(("fuse", _VIRTIOFS)):
+            return kind[0] == _VIRTIOFS or "user_id=0" in kind[2].split(",")
     return False
 
 

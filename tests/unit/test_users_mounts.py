@@ -20,13 +20,17 @@ MOUNTS = """\
 41 22 0:52 / /home/alice/m rw,nosuid shared:9 master:2 - fuse.sshfs user_id=0 rw,user_id=1000,group_id=1000,allow_other
 42 22 0:53 / /home/alice/n rw,nosuid - fuse x rw,user_id=01,group_id=0
 43 22 0:54 / /run rw - tmpfs user_id=0 rw,user_id=0
+44 22 0:56 / /host ro,relatime - virtiofs host rw
+45 22 0:57 / /home/alice/v rw,nosuid - fuse.virtiofs virtiofs rw,user_id=1000,group_id=1000
+46 22 0:58 / /home/alice/w rw,nosuid - virtiofs2 virtiofs rw,user_id=1000
 """
 
 
 @pytest.mark.parametrize(
     "device, roots",
-    [((0, 51), True), ((0, 52), False), ((0, 53), False), ((0, 54), False), ((0, 55), False), ((8, 1), False)],
-)
+    [((0, 51), True), ((0, 52), False), ((0, 53), False), ((0, 54), False), ((0, 55), False), ((8, 1), False),
+     ((0, 56), True), ((0, 57), False), ((0, 58), False)],
+)  # fmt: skip
 def test_who_has_mounted_it_says_the_kernel(device: tuple[int, int], roots: bool) -> None:
     """What is mounted in a job's own namespace is not among the node's mounts: there user 0 can be anybody."""
     assert is_roots(MOUNTS, os.makedev(*device)) is roots
