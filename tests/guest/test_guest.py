@@ -32,7 +32,7 @@ CORE = [f"tests/kernel/test_{name}" for name in (*(f"{name}.py" for name in CORE
 that are tested on have no kernel for."""
 
 TESTS = {
-    "core": ["-m", "guest", *CORE],
+    "core": ["-m", "guest and not samples", *CORE],
     "marked": ["-m", "guest", "tests/kernel"],
     "all": ["-m", "not disk", "tests/kernel"],
 }

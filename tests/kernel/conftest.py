@@ -80,6 +80,10 @@ def data(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", where], check=True)
 
 
+SAMPLES_SINCE, TOO_SLOW_SINCE = (5, 17), (7, 0)
+"""Kernels that sample, and those whose guests take too long for stacks of programs."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "guest: run under other kernels as well, see tests/guest")
     config.addinivalue_line("markers", "disk: needs a file system with storage behind it")
@@ -87,6 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "requests: needs the types of the kernel's modules")
     config.addinivalue_line("markers", "fexit: needs programs at the end of the kernel's functions")
     config.addinivalue_line("markers", "free_maps: needs a kernel that lets everybody use maps that he was handed")
+    config.addinivalue_line("markers", "samples: needs a kernel that samples, in a guest that is quick enough for it")
     config.addinivalue_line("markers", "nfs: needs an NFS server and client in the kernel")
 
 
@@ -97,6 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "nfs": nfs.is_there(),
         "requests": grounds.tells_types_of_modules(),
         "fexit": grounds.hooks_functions(),
+        "samples": SAMPLES_SINCE <= grounds.kernel_version() < TOO_SLOW_SINCE or grounds.is_native(),
         "free_maps": grounds.kernel_version() >= map_rights.FREE_SINCE,
     }
     lacking = [marker for marker, there in has.items() if not there]

@@ -54,6 +54,9 @@ ENOUGH = 120
 SAMPLES_SINCE, PREEMPTS_SINCE = (5, 17), (7, 0)
 """Kernels that sample at all, and those that can preempt a program at a tracepoint."""
 
+IN_GUESTS = [pytest.mark.guest, pytest.mark.samples]
+"""Of tests that `make test-kernels` runs alone: they take long where CPUs are emulated."""
+
 pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")]
 
 
@@ -253,8 +256,8 @@ DEEP = ["outer", *["middle"] * 6, "inner"]
 @pytest.mark.parametrize(
     ("way", "argument", "callers"),
     [
-        ("shared", "plain", ["main", *DEEP]),
-        ("static", "plain", ["main", *DEEP]),
+        pytest.param("shared", "plain", ["main", *DEEP], marks=IN_GUESTS),
+        pytest.param("static", "plain", ["main", *DEEP], marks=IN_GUESTS),
         ("shared", "realigned", ["main", "realigned", *DEEP]),
         ("realigned", "realigned", ["main", "realigned", *DEEP]),
         ("shared", "sort", ["main", "sorted"]),
@@ -337,6 +340,8 @@ def test_a_job_in_a_loop_without_end_is_told_to_be_in_the_same_places(
     assert began <= since and since + 10 <= end <= time.time(), "since the window before"
 
 
+@pytest.mark.guest
+@pytest.mark.samples
 def test_a_set_user_id_program_in_the_job_is_left_alone_and_said(
     slot: Slot, profiled: Profiled, programs: dict[str, Path]
 ) -> None:
@@ -432,6 +437,8 @@ def test_a_slot_that_is_not_sampled_any_more_gives_nothing(
     assert 0 < profiled.windows[-1].samples <= int(sampled["samples"][0])
 
 
+@pytest.mark.guest
+@pytest.mark.samples
 def test_a_job_that_was_a_neighbour_is_sampled_from_when_it_is_wanted(
     ground: Ground, slot: Slot, profiled: Profiled, programs: dict[str, Path]
 ) -> None:
