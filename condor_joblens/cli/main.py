@@ -53,6 +53,7 @@ COMMANDS = {
     "owner",
     "get": "fetches a file of a running job, page by page: for root and the job's owner",
     "env": "the environment of a process of a running job, without secrets: for the job's owner, and names for root",
+    "peek": "what a variable of a running job holds, read while the job goes on: for root and the job's owner",
     "node": "the machine on which a job runs, and your other jobs there: for root and the job's owner",
     "ls": "what is in a folder of a running job: for root and the job's owner",
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
@@ -129,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
         "log",
         "get",
         "env",
+        "peek",
         "node",
         "say",
         "progress",
@@ -171,12 +173,17 @@ def parser() -> argparse.ArgumentParser:
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
     _add_cluster(commands["ps"])
     commands["ps"].add_argument("id", metavar="ID", nargs="?", help=_RUNNING)
-    for name in ("tail", "head", "cat", "log", "get", "env", "node", "ls", "kill", "notify", "trace", "last"):
+    for name in ("tail", "head", "cat", "log", "get", "env", "peek", "node", "ls", "kill", "notify", "trace", "last"):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
     _add_following(commands["log"])
     _add_get(commands["get"])
     commands["env"].add_argument("pid", metavar="PID", nargs="?", type=_count, help="(the job's first)")
+    help = (
+        "a variable with a fixed place: 'reco:work::state.run[3]', or without debug information 'reco:counter as long'"
+    )
+    commands["peek"].add_argument("spec", metavar="FILE:NAME", help=help)
+    commands["peek"].add_argument("pid", metavar="PID", nargs="?", type=_count, help="(all processes)")
     for name in ("head", "cat"):
         commands[name].add_argument("file", metavar="FILE", nargs="?", default="stdout", help=_FILE)
     commands["head"].add_argument("-n", type=_whole, metavar="N", dest="lines", default=10, help="the first N (10)")

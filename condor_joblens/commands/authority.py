@@ -53,6 +53,7 @@ MAY = {
     "log": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
     "get": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
     "env": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
+    "peek": Caller.ROOT | Caller.OWNER,
     "node": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
     "notify": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,
     "kill": Caller.ROOT | Caller.OWNER | Caller.VOUCHED | Caller.STAFF,

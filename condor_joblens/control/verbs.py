@@ -214,6 +214,8 @@ VERBS: dict[str, Verb] = {
     "get": Verb("over", {"job": JOB, "file": text(4096), "offset": number(1 << 62)}, ("job", "file"), streams=True),
     # the variables of one process, without `pid` of the job's first, each a JSON object
     "env": Verb("over", {"job": JOB, "pid": number(MOST_PID)}, ("job",), streams=True),
+    # a variable of the job's processes, or of one (model/peek_spec.py), each a JSON object
+    "peek": Verb("over", {"job": JOB, "spec": text(1000), "pid": number(MOST_PID)}, ("job", "spec"), streams=True),
     # the job's machine, and the asker's jobs on it, each a JSON object
     "node": Verb("over", {"job": JOB}, ("job",), streams=True),
     "cat": Verb("over", {"job": JOB, "file": text(4096)}, required=("job", "file"), streams=True),

@@ -11,6 +11,7 @@ import mmap
 import os
 import stat
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ MOST_SYMBOLS = 4 << 20
 MOST_NAME = 16 << 10
 
 _MOST_EMBEDDED = 32 << 20  # bytes of a table of symbols that is compressed within a file
+_MOST_ENDS = 1000  # of names that end as one that is looked for
 _MOST_STRINGS = 64 << 20  # bytes of the names of symbols that one is looked for in
 _ADDRESSES = (1 << 64) - 1  # the greatest: what is above begins anew
 _PAGE = 4096  # the least; loaders round to it
@@ -37,6 +39,8 @@ _MOST_NOTES, _MOST_BUILD_ID = 64 << 10, 32  # bytes
 _X86_64 = 62
 _SYMTAB, _DYNSYM, _NOBITS = 2, 11, 8
 _FUNCTION, _INDIRECT = 2, 10
+_COMPRESSED, _BY_ZLIB = 0x800, 1
+_COMPRESSION = struct.Struct("<IIQQ")
 _OF_GO = frozenset({b".go.buildinfo", b".gopclntab", b".note.go.buildid"})
 
 
@@ -331,8 +335,7 @@ class Elf:
             strings = self._sections[int(section["link"])]
             text = self._slice(int(strings["offset"]), min(int(strings["size"]), _MOST_STRINGS)).tobytes()
             for name in names:
-                at = text.find(b"\0" + name.encode() + b"\0") + 1
-                for symbol in symbols[(symbols["name"] == at) & (symbols["section"] > 0)] if at > 0 else ():
+                for symbol in symbols[np.isin(symbols["name"], _ends(text, name)) & (symbols["section"] > 0)]:
                     found.setdefault(name, int(symbol["value"]))
         return found
 
@@ -458,7 +461,25 @@ class Elf:
         at = int(self._sections[self._names_index]["offset"]) + int(section["name"])
         if at >= self._content.size:
             return b""
-        return self._slice(at, min(16, self._content.size - at)).tobytes().partition(b"\0")[0]
+        return self._slice(at, min(32, self._content.size - at)).tobytes().partition(b"\0")[0]
+
+    def section(self, name: bytes, most: int) -> bytes:
+        """A section's content, unpacked; empty if neither this file nor the one beside it has it.
+
+        Raises ElfError if it has more than `most` bytes, or is packed in another way than by zlib.
+        """
+        for section in self._sections:
+            if self._section_name(section) == name and section["type"] != _NOBITS:
+                content, size = self._slice(int(section["offset"]), int(section["size"])), int(section["size"])
+                is_packed = bool(int(section["flags"]) & _COMPRESSED)
+                if is_packed:
+                    way, _, size, _ = _COMPRESSION.unpack_from(content[: _COMPRESSION.size].tobytes())
+                    if way != _BY_ZLIB:
+                        raise ElfError("debug information that is packed in a way that is not known here")
+                if size > most:
+                    raise ElfError(f"more than {most >> 20} MiB of {name.decode()}")
+                return _unpacked(content[_COMPRESSION.size :].tobytes(), size) if is_packed else content.tobytes()
+        return self.beside.section(name, most) if self.beside is not None else b""
 
     def _table(self, dtype: np.dtype[np.void], offset: int, count: int) -> np.ndarray:
         table: np.ndarray = self._slice(offset, count * dtype.itemsize).view(dtype)
@@ -475,6 +496,23 @@ class Elf:
         if offset + size > self._content.size:
             raise ElfError("a part outside of the file")
         return self._content.read(offset, size)
+
+
+def _ends(text: bytes, name: str) -> list[int]:
+    """Where texts end so: a linker may have kept a name within a longer one, `environ` in `__environ`."""
+    found, wanted = list[int](), name.encode() + b"\0"
+    at = text.find(wanted)
+    while at >= 0 and len(found) < _MOST_ENDS:
+        found.append(at)
+        at = text.find(wanted, at + 1)
+    return found
+
+
+def _unpacked(packed: bytes, size: int) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(packed, size) if size else b""
+    except zlib.error:
+        raise ElfError("debug information that can't be unpacked") from None
 
 
 def _build_id(notes: bytes, align: int) -> bytes:

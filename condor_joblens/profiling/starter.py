@@ -22,6 +22,7 @@ from condor_joblens.common import descriptors, own_process, privilege, seccomp
 from condor_joblens.common.starter import SERVES, Starter, serve
 from condor_joblens.owner_commands import children
 from condor_joblens.owner_files.allowed_ids import AllowedIds
+from condor_joblens.profiling import peek
 
 CAPABILITIES = ("CAP_SETUID", "CAP_SETGID")
 
@@ -38,6 +39,9 @@ _CALLS = (*SERVES, "capset", "ioctl", "mbind", "pidfd_open", "pidfd_send_signal"
 its memory. Those that may have certain arguments alone are in `OwnerStarter.confine`."""
 
 _TALKS = (*seccomp.INTERPRETERS, "recvmsg", "sendmsg", "sendto")  # over its socket, which is there already
+
+VERBS = {**children.VERBS, "peek": children.Verb(peek.main, (*children.READS, "fstatfs"))}
+"""What a child does besides looks, by the verb of a request."""
 
 Look = Callable[[socket.socket, dict[str, Any], Sequence[int]], None]
 
@@ -126,7 +130,7 @@ def act_as_owner(uid: int, gid: int) -> None:
     for number in (signal.SIGCHLD, signal.SIGALRM, *own_process.SIGNALS):
         signal.signal(number, signal.SIG_DFL)
     for limit, value in (
-        (resource.RLIMIT_CPU, int(max(LOOK_SECONDS, *(verb.cpu_seconds for verb in children.VERBS.values())))),
+        (resource.RLIMIT_CPU, int(max(LOOK_SECONDS, *(verb.cpu_seconds for verb in VERBS.values())))),
         (resource.RLIMIT_DATA, _MEMORY_BYTES),
         (resource.RLIMIT_NOFILE, _DESCRIPTORS),
         (resource.RLIMIT_FSIZE, 0),
@@ -146,7 +150,7 @@ def answer(channel: socket.socket, look: Look) -> None:
     """
     packet, given = descriptors.receive(channel, MOST_REQUEST, MOST_GIVEN)
     request = json.loads(packet)
-    verb = children.VERBS[request["verb"]] if "verb" in request else None
+    verb = VERBS[request["verb"]] if "verb" in request else None
     cpu = int(LOOK_SECONDS if verb is None else verb.cpu_seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     if verb is None:

@@ -16,7 +16,7 @@ _joblens() {
     local words='' options='' values='' first='' place=0 at
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'status top job q history jobs compare watch level control staff hang stacks last ps tail head cat log get env node ls kill notify trace say progress artifacts flame crash hot policy metrics config plot pool size restart upgrade doctor --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'status top job q history jobs compare watch level control staff hang stacks last ps tail head cat log get env peek node ls kill notify trace say progress artifacts flame crash hot policy metrics config plot pool size restart upgrade doctor --help --version' -- "$word")
         return
     fi
     case $verb in
@@ -41,6 +41,7 @@ _joblens() {
     log) options='--help --json --run-dir --via -f -h -n' values='--run-dir --via -n' first='JOB' ;;
     get) options='--continue --help --json --run-dir -h -o' values='--run-dir -o' first='JOB' ;;
     env) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
+    peek) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
     node) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
     ls) options='--help --json --run-dir --via -h' values='--run-dir --via' first='JOB' ;;
     kill) options='--help --json --run-dir -h -s' values='--run-dir -s' first='JOB' ;;

@@ -152,6 +152,21 @@ def test_a_file_is_read_as_its_owner(slot: Slot, ask: Asker) -> None:
     assert ask("ls", folder="..") == [FAILED + b"it is outside of the job's folder"]
 
 
+def test_a_variable_of_the_jobs_own_processes_alone(slot: Slot, ask: Asker) -> None:
+    """By the calls that the child has left."""
+    own, bobs = sleeps(slot), sleeps(slot, BOB)
+    told, last = ask("peek", spec="libc.so*:environ as void*", pid=own)
+    found = json.loads(told[1:])
+    assert found["Pid"] == own and found.get("Value", "").startswith("0x") and last == WHOLE, found
+    assert ask("peek", spec="libc.so*:environ as void*", pid=bobs) == [
+        FAILED + b"no process of the job has a file like libc.so* in its memory"
+    ]
+    assert ask("peek", spec="libc.so*:environ as void*", pid=os.getpid())[0][:1] == FAILED
+    for pid in (own, bobs):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _OWN_MOUNTS = 0x00020000  # CLONE_NEWNS of linux/sched.h
 _PRIVATE, _BIND = 0x44000, 0x1000  # MS_REC | MS_PRIVATE, and MS_BIND, of linux/mount.h

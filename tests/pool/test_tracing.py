@@ -91,6 +91,8 @@ class Course:
     kept: list[dict[str, Any]]  # `joblens trace ID --json` of it
     tree: str
     kept_to_another: str
+    peeked: list[dict[str, Any]]  # `joblens peek --json` of a variable of it
+    peeked_by_another: str
     death: str  # of a Python that asked to be traced
     death_of_another: str  # and of one that did not
     paths: tuple[str, str]  # the PYTHONPATH of either
@@ -171,6 +173,7 @@ def course(brisk: Pool) -> Iterator[Course]:
         pool.shell("touch /home/alice/go", user="alice")
         sums = pool.until(lambda: counted(pool, counter), "sums of functions in the ad")
         kept = pool.until(lambda: kept_since(pool, killed_at, *ask_kept), "a trace since joblensd was killed")
+        ask_peek = ("joblens", "peek", f"{counter}.0", "counts:state as int")
         ask_death = ("joblens", "job", f"{failing}.0", "--before-death")
         died = traced(pool, '"Cause": "death"', *ask_death, "--json")
         yield Course(
@@ -186,6 +189,8 @@ def course(brisk: Pool) -> Iterator[Course]:
             kept=kept,
             tree=traced(pool, "fit", *ask_kept, "--tree"),
             kept_to_another=pool.run(*ask_kept, user="bob", check=False).stdout,
+            peeked=json.loads(traced(pool, '"Value"', *ask_peek, "--json")),
+            peeked_by_another=pool.run(*ask_peek, user="bob", check=False).stderr,
             death=str(pool.last_usage_on_node(failed).get("Death")),
             death_of_another=str(pool.last_usage_on_node(plain).get("Death")),
             paths=(pool.output(failed).strip(), pool.output(plain).strip()),
@@ -225,6 +230,12 @@ def test_its_owner_sees_the_call_tree_and_nobody_else_does(course: Course) -> No
     event = [node["Function"] for node in part["Tree"]].index("event")
     assert (event, "fit") in by_parent
     assert "  fit" in course.tree and course.kept_to_another == ""
+
+
+def test_its_owner_sees_what_a_variable_holds_and_nobody_else_does(course: Course) -> None:
+    (found,) = course.peeked
+    assert (found["Variable"], found["Type"]) == ("state", "int") and int(found["Value"]) > 0
+    assert "only root and the user" in course.peeked_by_another
 
 
 def test_what_was_kept_before_joblensd_was_killed_is_kept_and_the_trace_goes_on(course: Course) -> None:

@@ -130,6 +130,20 @@ def test_variables_as_lines(joblensd: Make, tmp_path: Path, capsys: pytest.Captu
     assert [request.arguments for request in server.asked] == [{"job": "12.0", "pid": 7}, {"job": "12.0"}]
 
 
+def test_a_variable_is_a_line_a_process(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = {"File": "/home/alice/reco", "Variable": "state.run[3]"}
+    said = {"Pid": 7, **common, "Type": "int", "Value": "22\x1b"}, {"Pid": 8, **common, "Why": "not resident"}
+    server = joblensd(*(b"=" + json.dumps(each).encode() for each in said), b"!64 are looked at", b".")
+    assert main(["peek", "12.0", "reco:state.run[3]", "--run-dir", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == "7  reco  state.run[3] = 22\\x1b  (int)\n8  reco  state.run[3]: not resident\n"
+    assert err == "joblens: 64 are looked at\n"
+    assert main(["peek", "12.0", "reco:state.run[3]", "7", "--json", "--run-dir", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)[1] == said[1]
+    asked = {"job": "12.0", "spec": "reco:state.run[3]"}
+    assert [request.arguments for request in server.asked] == [asked, {**asked, "pid": 7}]
+
+
 NODE = {
     **{"Host": "n1", "Kernel": "6.1 x86_64", "JobLens": "0.2", "UptimeSeconds": 86400, "Cpus": 64, "Load": 3.5},
     **{"MemoryBytes": 4 << 30, "MemoryAvailableBytes": 1 << 30, "CpuPressure": 1.5, "MemoryPressure": 0.0},

@@ -192,6 +192,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "log": {"job": "12.0", "lines": 10},
     "get": {"job": "12.0", "file": "stdout"},
     "env": {"job": "12.0"},
+    "peek": {"job": "12.0", "spec": "prog:counter"},
     "node": {"job": "12.0"},
     "ls": {"job": "12.0"},
     "kill": {"job": "12.0", "signal": 15},
@@ -227,7 +228,7 @@ GRANTED = {
     ("tail", "the owner"),
     ("tail", "the wrapper"),
     *itertools.product(
-        ("head", "cat", "log", "get", "env", "node", "ls", "kill", "notify", "trace", "last"),
+        ("head", "cat", "log", "get", "env", "peek", "node", "ls", "kill", "notify", "trace", "last"),
         ("root", "the owner", "the wrapper"),
     ),
 }
