@@ -117,10 +117,10 @@ def traced(pool: Pool, words: str, *ask: str) -> str:
     return pool.until(said, words)
 
 
-def counted(pool: Pool, cluster: int) -> dict[str, Any]:
-    """Sums of a job's functions in its ad, once there are hundreds of calls."""
+def counted_since(pool: Pool, cluster: int, moment: float) -> dict[str, Any]:
+    """Sums of a job's functions in its ad, once they are of a trace that was begun after a moment (epoch seconds)."""
     sums: dict[str, Any] = pool.usage(cluster).get("Trace", {})
-    return sums if sums.get("Calls", 0) > 100 else {}
+    return sums if sums.get("FromTime", 0) > moment else {}
 
 
 def kept_since(pool: Pool, moment: float, *ask: str) -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ def course(brisk: Pool) -> Iterator[Course]:
         with pool.without_joblensd(signal.SIGKILL):
             killed_at = time.time()
         pool.shell("touch /home/alice/go", user="alice")
-        sums = pool.until(lambda: counted(pool, counter), "sums of functions in the ad")
+        sums = pool.until(lambda: counted_since(pool, counter, killed_at), "sums of functions in the ad")
         kept = pool.until(lambda: kept_since(pool, killed_at, *ask_kept), "a trace since joblensd was killed")
         ask_peek = ("joblens", "peek", f"{counter}.0", "counts:state as int")
         ask_death = ("joblens", "job", f"{failing}.0", "--before-death")
