@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 
 import pytest
 from cli_samples import NOW, bob, publish, row
@@ -32,9 +33,10 @@ class Terminal:
 
     def until(self, words):
         """Reads until `words` have been shown."""
+        end = time.monotonic() + PATIENCE
         while words not in self.shown:
             ready = readiness.readable([self.master], PATIENCE)
-            assert ready, f"{words!r} never came: {self.shown!r}"
+            assert ready and time.monotonic() < end, f"{words!r} never came: {self.shown[-4000:]!r}"
             self.shown += os.read(self.master, 65536).decode()
 
     def ends(self):
@@ -147,10 +149,10 @@ def test_rates_that_nobody_knows_yet_are_told_as_such(tmp_path, top):
     for rows, requests in ((first, 10), (then, 4000)):
         its = rows["servers"][0, 0]
         its["name"], its["scope"], its["requests"] = b"/cvmfs/x", 1, requests
-    publish(tmp_path, "rows", first)
+    writer = publish(tmp_path, "rows", first)
     terminal = top("-d", "0.1", "--by", "server")
     terminal.until("counting has begun")
-    publish(tmp_path, "rows", then, time=NOW + 10)
+    writer.publish(then, NOW + 10)
     terminal.until(" 399 ")
     terminal.press("q")
     assert terminal.ends() == 0
