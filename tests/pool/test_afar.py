@@ -386,9 +386,13 @@ def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_writ
     node.until(lambda: "level io by hand, by alice@example.org" in node.log("JobLensdLog"), "the level in the log")
     assert "SIGUSR1 to process" in site.asked("kill", "-s", "USR1")
     node.until(lambda: site.signals() == 1, "the signal")
+    assert f"job {job} has it in .joblens/notices" in site.asked("notify", "stop", "at the next event")
+    told = site.asked("cat", ".joblens/notices")
+    assert told.partition(" ")[2] == "alice@example.org (from afar): stop at the next event\n"
+    assert "next event" not in node.log("JobLensdLog") + ap.log("JobLensDoorLog") + site.hub_log
 
     signed = re.findall(r"alice@example.org may (\w+) in slot\S+: (warrant \w+)", ap.log("JobLensDoorLog"))
-    assert {"ps", "tail", "cat", "head", "ls", "log", "get", "env", "node", "level", "kill"} <= {
+    assert {"ps", "tail", "cat", "head", "ls", "log", "get", "env", "node", "level", "kill", "notify"} <= {
         verb for verb, _ in signed
     }
     done = node.log("JobLensdLog")
