@@ -43,7 +43,7 @@ from condor_joblens.relay.control import Control, name_of  # noqa: E402
 from condor_joblens.relay.entry_store import EntryStore  # noqa: E402
 from condor_joblens.relay.relay import AGAIN_SECONDS, HEARTBEAT, Relay  # noqa: E402
 from condor_joblens.relay.roles import read_roles  # noqa: E402
-from condor_joblens.relay.server import RelayServer, Who  # noqa: E402
+from condor_joblens.relay.server import RelayServer, Who, tls_by  # noqa: E402
 
 KEPT_FROM = 3000
 """Nodes from which on the results are kept."""
@@ -251,10 +251,7 @@ def server(nodes: int, folder: str, port: int = 0, certificate: str = "") -> Ite
         pass
 
     async def serve() -> None:
-        tls = None
-        if certificate:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(certificate)
+        tls = tls_by(certificate) if certificate else None
         made = RelayServer(known, log)
         people = Control(listening_at(f"{folder}/control.sock"), EntryStore(f"{folder}/entries"), roles, made, log)
         async with made.start("127.0.0.1", port, tls) as listening:

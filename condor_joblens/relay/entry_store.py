@@ -18,6 +18,7 @@ from condor_joblens.control.entries import BadEntries, Entry, EntryList
 from condor_joblens.control.keys import key_at, public_half, text_of
 
 KEY, LIST = "online_key", "entries"
+_SAME_FOR = 1000
 
 
 class EntryStore:
@@ -28,6 +29,7 @@ class EntryStore:
         self._key, self._clock = key_at(os.path.join(folder, KEY)), clock
         self._path = os.path.join(folder, LIST)
         self.held = self._read()
+        self._signed: tuple[EntryList | None, int, bytes] = None, 0, b""  # and when, in milliseconds since 1970
 
     @property
     def public_key(self) -> str:
@@ -58,9 +60,12 @@ class EntryStore:
         self._keep([entry for entry in self.holding() if entry.name != name])
 
     def packet(self) -> bytes:
-        """The list, signed now: a node that gets it can tell whether their clocks agree."""
-        now = int(self._clock() * 1000)
-        return signed.sign(dataclasses.replace(self.held, issued=now), self._key)
+        """The list, signed within a second: a node that gets it can tell whether their clocks agree."""
+        now, (held, issued, packet) = int(self._clock() * 1000), self._signed
+        if held is not self.held or not 0 <= now - issued < _SAME_FOR:  # thousands of nodes may come at once
+            packet = signed.sign(dataclasses.replace(self.held, issued=now), self._key)
+            self._signed = self.held, now, packet
+        return packet
 
     def question(self, entry: Entry) -> bytes:
         """To ask nodes how many jobs this entry would be for. Raises BadEntries."""

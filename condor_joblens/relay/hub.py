@@ -28,7 +28,7 @@ from condor_joblens.control.entries import SOCKET
 from condor_joblens.relay.control import Control
 from condor_joblens.relay.entry_store import EntryStore
 from condor_joblens.relay.roles import Roles, read_roles
-from condor_joblens.relay.server import RelayServer
+from condor_joblens.relay.server import RelayServer, tls_by
 
 MOST_FILES = 1 << 16
 """Descriptors: one for each node and more."""
@@ -111,10 +111,7 @@ def _relay(options: argparse.Namespace) -> int:
     host, _, port = options.listen.rpartition(":")
     if not port.isdecimal():
         raise JobLensError(f"{options.listen} is no HOST:PORT")
-    tls = None
-    if options.certificate:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(options.certificate, options.key)
+    tls = tls_by(options.certificate, options.key) if options.certificate else None
     server = RelayServer(_tokens(options.tokens), _log)
     proxy = _proxy(options)
     control = _control(server, options) if options.entries else None

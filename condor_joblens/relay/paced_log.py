@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,7 +31,7 @@ class PacedLog:
 
     def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
-        self._sources: dict[str, _Source] = {}
+        self._sources: OrderedDict[str, _Source] = OrderedDict()  # by when their minute began
 
     def tell(self, source: str, line: str, is_refusal: bool = False) -> None:
         """A line about this source, if it has not had its share of this minute."""
@@ -46,11 +47,13 @@ class PacedLog:
     def sums(self, at_once: bool = False) -> None:
         """Says how many lines were left out of each source, when its minute is over; or now."""
         now = self._clock()
-        for name, source in list(self._sources.items()):
-            if at_once or now - source.since >= SECONDS:
-                del self._sources[name]
-                if source.left_out:
-                    self._log(f"{name}: {source.left_out} more lines in a minute")
+        while self._sources:
+            name, source = next(iter(self._sources.items()))
+            if not at_once and now - source.since < SECONDS:
+                return
+            self._sources.popitem(last=False)
+            if source.left_out:
+                self._log(f"{name}: {source.left_out} more lines in a minute")
 
 
 class Sums(Protocol):

@@ -14,6 +14,7 @@ import itertools
 import socket
 import ssl
 import struct
+from asyncio import sslproto
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -77,6 +78,9 @@ STRANGERS = 256
 OPEN_SECONDS = 10.0
 """For the TLS handshake, and for the head of the request."""
 
+
+_READ_BYTES = 32 << 10
+"""Of one read from TLS. For the 256 KiB that asyncio has, each connection would have that memory from its beginning."""
 
 _REMOTE = "remote "
 """How the source of a peer begins that is no machine of the site."""
@@ -170,6 +174,7 @@ class RelayServer:
         self._pace = Pace(IN_A_ROW, A_SECOND)
         self._strangers: dict[ServerConnection, None] = {}  # in the order in which they came
         self._peers: dict[_Peer, None] = {}  # in the order in which they came
+        self._alike: dict[str, list[_Peer]] = {}  # those of one source, in the order in which they came
         self._nodes: dict[str, _Peer] = {}
         self.entries: Callable[[], bytes] | None = None
         """The list of entries, signed now; None: this server has none."""
@@ -217,7 +222,8 @@ class RelayServer:
     async def _serve(self, connection: ServerConnection) -> None:
         peer = _Peer(connection.who, connection.digest, connection)
         self._peers[peer] = None
-        alike = [each for each in self._peers if each.source == peer.source]
+        alike = self._alike.setdefault(peer.source, [])
+        alike.append(peer)
         for each in alike[:-CONNECTIONS]:  # what each may have in memory counts
             each.connection.transport.abort()
         if peer.who.is_node:
@@ -404,6 +410,10 @@ class RelayServer:
         if self._nodes.get(peer.who.name) is peer:
             del self._nodes[peer.who.name]
         self._peers.pop(peer, None)
+        alike = self._alike[peer.source]
+        alike.remove(peer)
+        if not alike:
+            del self._alike[peer.source]
         self._tell(peer, f"{peer.who.role} {peer.who.name} is gone")
 
     def _tell(self, peer: _Peer, line: str, is_refusal: bool = False) -> None:
@@ -438,6 +448,17 @@ class _Connection(ServerConnection):  # type: ignore[misc]
         """Once a connection."""
         self._strangers.pop(self, None)
         super().connection_lost(exc)
+
+
+def tls_by(certificate: str, key: str | None = None) -> ssl.SSLContext:
+    """How a server shows by which certificate it is known; `key` is that file's own if None. Raises OSError."""
+    found = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    found.load_cert_chain(certificate, key)
+    # no relay takes a session up again, and to make tickets for that is a part of each handshake
+    found.options |= ssl.OP_NO_TICKET
+    found.num_tickets = 0
+    sslproto.SSLProtocol.max_size = _READ_BYTES  # type: ignore[attr-defined]
+    return found
 
 
 def _is_full(other: _Peer, asker: _Peer) -> bool:

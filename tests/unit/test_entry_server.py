@@ -547,3 +547,18 @@ def test_a_flood_at_its_socket_has_its_sum_without_another_word(place: Place, mo
         await place.until(lambda: any("1 more commands were refused" in line for line in place.lines))
 
     runs(place, course)
+
+
+def test_nodes_that_come_at_once_have_one_list_and_later_ones_another(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    now = [1_800_000_000.0]
+    store = EntryStore(str(tmp_path / "folder"), lambda: now[0])
+    first = store.packet()
+    now[0] += 0.9
+    assert store.packet() is first
+    store.add(entry(least=Level.IO, user="alice"))
+    second = store.packet()
+    assert second != first and store.packet() is second, "what is new is told at once"
+    for change in (1.0, -3600.0):
+        now[0] += change
+        assert store.packet() != second

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -425,6 +426,8 @@ def test_of_an_access_point_that_comes_again_and_again_the_last_connections_stay
         assert "no relay of nowhere" in messages.decoded(await many[-1].recv()).text("reason")
         for each in many:
             await each.close()
+        await site.until(lambda: all(peer.digest != peer_digest("b") for peer in site.server._peers))
+        assert not any(peer_digest("b") in source for source in site.server._alike)
 
     runs(site, course)
 
@@ -763,6 +766,19 @@ def test_without_an_access_point_the_reason_is_this_nodes(tmp_path: Path, monkey
 
 
 # -- tokens, and what a relay is allowed ----------------------------------------------------------------------
+
+
+def test_a_server_makes_no_ticket_that_no_relay_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.sslproto.SSLProtocol, "max_size", 1 << 18, raising=False)  # it is as before then
+    of = ["-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=x"]
+    new = ["openssl", "req", "-x509", "-newkey", "ec", *of]
+    both = tmp_path / "both.pem"
+    subprocess.run([*new, "-keyout", both, "-out", tmp_path / "x.pem"], check=True, capture_output=True)
+    both.write_text(both.read_text() + (tmp_path / "x.pem").read_text())
+    tls = server.tls_by(str(both))
+    assert tls.num_tickets == 0 and tls.options & ssl.OP_NO_TICKET
+    with pytest.raises(OSError):
+        server.tls_by(str(tmp_path / "nothing"))
 
 
 def test_a_token_goes_over_tls_alone() -> None:
