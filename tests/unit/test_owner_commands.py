@@ -77,7 +77,10 @@ def job(tmp_path: Path) -> Job:
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "input()", "--password", "hunter2"], stdin=subprocess.PIPE) as found:
+    """One that runs: just after its exec it has no memory yet that its numbers tell of."""
+    command = [sys.executable, "-c", "print(flush=True); input()", "--password", "hunter2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as found:
+        assert found.stdout is not None and found.stdout.readline() == b"\n"
         yield found
         found.kill()
 
