@@ -221,16 +221,7 @@ class RelayServer:
 
     async def _serve(self, connection: ServerConnection) -> None:
         peer = _Peer(connection.who, connection.digest, connection)
-        self._peers[peer] = None
-        alike = self._alike.setdefault(peer.source, [])
-        alike.append(peer)
-        for each in alike[:-CONNECTIONS]:  # what each may have in memory counts
-            each.connection.transport.abort()
-        if peer.who.is_node:
-            before = self._nodes.get(peer.who.name)
-            self._nodes[peer.who.name] = peer
-            if before is not None:  # a connection of which only one side knows that it is over, or a second machine
-                before.connection.transport.abort()
+        self._come(peer)
         sender = asyncio.create_task(_send(peer))
         self._tell(peer, f"{peer.who.role} {peer.who.name} is here, from {_address(connection)}")
         if peer.who.is_node and self.entries is not None:
@@ -400,6 +391,18 @@ class RelayServer:
         refused = {name: reason for name, reason in done.items() if reason}
         first = {name: printable(reason, 200) for name, reason in sorted(refused.items())[:MOST_REASONS]}
         return {"Nodes": len(self._nodes), "Taken": len(done) - len(refused), "Refused": len(refused), "Reasons": first}
+
+    def _come(self, peer: _Peer) -> None:
+        self._peers[peer] = None
+        alike = self._alike.setdefault(peer.source, [])
+        alike.append(peer)
+        for each in alike[:-CONNECTIONS]:  # what each may have in memory counts
+            each.connection.transport.abort()
+        if peer.who.is_node:
+            before = self._nodes.get(peer.who.name)
+            self._nodes[peer.who.name] = peer
+            if before is not None:  # a connection of which only one side knows that it is over, or a second machine
+                before.connection.transport.abort()
 
     def _leave(self, peer: _Peer) -> None:
         _count(peer, b"")

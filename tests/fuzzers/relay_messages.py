@@ -79,9 +79,7 @@ def check(data: bytes) -> None:
 def _peer(server: RelayServer, who: Who) -> Any:
     connection: Any = SimpleNamespace(transport=SimpleNamespace(abort=lambda: None))
     peer = _Peer(who, who.name, connection)
-    server._peers[peer] = None
-    if who.is_node:
-        server._nodes[who.name] = peer
+    server._come(peer)
     return peer
 
 
