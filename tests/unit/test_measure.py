@@ -393,4 +393,5 @@ def test_every_collector_names_the_columns_that_it_fills_and_no_two_the_same(it:
     names = [name for collector in it.node.collectors.all for name in collector.columns]
     assert len(names) == len(set(names)) and set(names) <= set(it.node.runs.rows.dtype.names)
     by_policies = {"cpu_idle_seconds"}  # agent.levels.policy_input, from the cores
-    assert set(measure.COLUMNS) - set(names) == by_policies
+    by_traces = {name for name in measure.COLUMNS if name.startswith("trace_")}  # agent.function_traces, as told
+    assert set(measure.COLUMNS) - set(names) == by_policies | by_traces and len(by_traces) == 5
