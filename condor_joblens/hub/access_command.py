@@ -20,11 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="joblens-hub", description="Who may ask the hub, and who did.")
     words = parser.add_subparsers(dest="word", metavar="WORD", required=True)
-    folder = argparse.ArgumentParser(add_help=False)
-    folder.add_argument(
-        "--folder", metavar="FOLDER", type=Path, default=Path("/var/lib/joblens-hub"), help="the hub's (%(default)s)"
-    )
-    folder.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
+    folder = of_all_commands()
     token = words.add_parser("token", help="tokens of people, for /api/v1").add_subparsers(dest="verb", required=True)
     add = token.add_parser("add", parents=[folder], help="a new one; it is printed once")
     add.add_argument("person", help="as the file of people calls him")
@@ -41,15 +37,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.umask(0o077)
     try:
-        access = Access(
-            folder_of_ours(options.folder), say=Syslog(options.syslog) if options.syslog else lambda line: None
-        )
+        access = access_of(options)
         if options.word == "audit":
             return _audit(access, options.days)
         return {"add": _add, "list": _list, "end": _end}[options.verb](access, options)
     except (JobLensError, OSError) as error:
         print(f"joblens-hub: {error}", file=sys.stderr)
         return 1
+
+
+def of_all_commands() -> argparse.ArgumentParser:
+    """A parser of the options that each command on a hub's folder has: a parent of theirs."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--folder", metavar="FOLDER", type=Path, default=Path("/var/lib/joblens-hub"), help="the hub's (%(default)s)"
+    )
+    common.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
+    return common
+
+
+def access_of(options: argparse.Namespace) -> Access:
+    """The hub's, with its audit copied where the options say. Raises JobLensError, OSError."""
+    return Access(folder_of_ours(options.folder), say=Syslog(options.syslog) if options.syslog else lambda line: None)
 
 
 def folder_of_ours(folder: Path) -> Path:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import backups
-from condor_joblens.hub.access_command import folder_of_ours, who_types
+from condor_joblens.hub.access_command import access_of, folder_of_ours, of_all_commands, who_types
 from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.forget import forget, person_of
 from condor_joblens.hub.own_store import own_store
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.forget import Forgetter
-from condor_joblens.hub.syslog import Syslog
 from condor_joblens.hub.web.access import Access
 
 
@@ -24,11 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="joblens-hub", description="What a hub keeps, looked after.")
     words = parser.add_subparsers(dest="word", metavar="WORD", required=True)
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--folder", metavar="FOLDER", type=Path, default=Path("/var/lib/joblens-hub"), help="the hub's (%(default)s)"
-    )
-    common.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
+    common = of_all_commands()
     backup = words.add_parser("backup", parents=[common], help="copies all that the hub keeps, while it runs")
     backup.add_argument("target", metavar="FOLDER", type=Path, help="that is not there yet")
     restore = words.add_parser("restore", parents=[common], help="makes a hub's folder of a backup; no hub may run")
@@ -81,7 +76,7 @@ def _forget(options: argparse.Namespace) -> int:
 
     folder = folder_of_ours(options.folder)
     person = person_of(options.people, options.person, options.jobs)
-    access = Access(folder, say=Syslog(options.syslog) if options.syslog else lambda line: None)
+    access = access_of(options)
     artifacts = Artifacts(folder, 0)
     can_change = options.people is not None and os.access(options.people.absolute().parent, os.W_OK)
     with own_store(folder) as store:
