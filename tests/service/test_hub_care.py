@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.cookiejar
 import json
 import os
@@ -108,13 +109,12 @@ def content(asked: Any) -> dict[str, list[str]]:
     }
 
 
-def of(hub: Hub, name: str) -> dict[str, int]:
-    """In how many rows of each table a text stands."""
+def of(hub: Hub, name: str, final: str = "") -> dict[str, int]:
+    """In how many rows of each table a text stands; with FINAL those that the store has yet to merge are one."""
     found = {}
     for table in TABLES:
-        (row,) = hub.ask(
-            f"SELECT count() AS n FROM {table.name} WHERE position(toString(tuple(*)), {{name:String}}) > 0", name=name
-        )
+        where = "position(toString(tuple(*)), {name:String}) > 0"
+        (row,) = hub.ask(f"SELECT count() AS n FROM {table.name} {final} WHERE {where}", name=name)
         found[table.name] = row["n"]
     return found
 
@@ -213,7 +213,7 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
     assert all(
         of(hub, job(0))[table.name] for table in TABLES if table.name not in ("hours", "touched_hours", "health")
     )
-    equal = of(hub, job(2))
+    equal = of(hub, job(2), "FINAL")
 
     done = care(hub, "forget", "Annika", "--people", str(hub.people))
     assert done.returncode == 0 and "with --yes there go: " in done.stdout and of(hub, job(0))["jobs"] == 1, done.stderr
@@ -231,8 +231,8 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
     # an hour that was made anew has a row more until the store has merged them
     assert re.search(r" [1-9] rows of hours", done.stdout), done.stdout
 
-    assert not any(of(hub, job(0)).values()) and of(hub, job(2)) == equal
-    assert hub.ask("SELECT Schedd FROM hours WHERE Owner = 'azebra'") == [{"Schedd": "other.example.org"}]
+    assert not any(of(hub, job(0)).values()) and of(hub, job(2), "FINAL") == equal
+    assert hub.ask("SELECT DISTINCT Schedd FROM hours WHERE Owner = 'azebra'") == [{"Schedd": "other.example.org"}]
     assert ask(hub, "annika", "/jobs.json")[0] == 401 and ask(hub, "bob", "/jobs.json", state="all")[1]["count"] == 1
     until(lambda: session.open(f"{hub.pages}/login").status == 200, "the pages")
     assert "Annika" not in hub.people.read_text() and "Bob" in hub.people.read_text()
@@ -246,7 +246,8 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
     ]
     assert sum(file.name.startswith("mutation_") for file in files)
     for file in files:
-        assert not re.search(rb"annika|azebra|unix:games", file.read_bytes(), re.I), file
+        with contextlib.suppress(FileNotFoundError):  # the store takes its own away
+            assert not re.search(rb"annika|azebra|unix:games", file.read_bytes(), re.I), file
     audit = care(hub, "audit", program="access_command").stdout
     assert re.search(r"person forgotten\tforgotten-[0-9a-f]{8}: ", audit) and "look\t/job/forgotten-" in audit
     assert "gone: 0 artifacts" in care(hub, "forget", "Annika", "--jobs", "azebra@ap.example.org", "--yes").stdout

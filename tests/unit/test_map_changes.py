@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -100,13 +101,20 @@ def test_whoever_asks_does_not_wait_and_hears_when_there_is_room(kernel: Kernel)
     changes.heard()
     assert not changes.is_full
     assert readiness.readable([changes], 0) == []
+    changes.finish()
 
 
 def test_what_is_given_up_is_not_made_and_what_is_being_made_is_waited_for(kernel: Kernel) -> None:
     changes, inner = MapChanges(), descriptor()
     held(kernel, changes)
     changes.put(1, key(1), inner)
-    threading.Timer(0.05, kernel.may_go_on.set).start()
+
+    def go_on_as_soon_as_given_up() -> None:
+        while changes._waiting:
+            time.sleep(0.001)
+        kernel.may_go_on.set()
+
+    threading.Thread(target=go_on_as_soon_as_given_up, daemon=True).start()
     changes.forget()
     assert kernel.calls == [(9, [key(0)], False)]
     assert_closed(inner)
