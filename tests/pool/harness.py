@@ -44,6 +44,9 @@ It keeps a list of them (PrioRec in qmgmt.cpp). Seen on 23.9.6: a claim that the
 two minutes later. A priority that is set, even to what it was, has the list made again.
 """
 
+SHARE_OF_WAITING = 2
+"""A question that took so long is asked again after so many times as long."""
+
 T = TypeVar("T")
 Ad = dict[str, Any]
 
@@ -130,13 +133,15 @@ class Pool:
     def until(self, condition: Callable[[], T], what: str, seconds: float = 120) -> T:
         """Ask until the condition's answer is true, and return it; one that never comes fails the test."""
         end = time.monotonic() + seconds
-        reminded = time.monotonic()
+        reminded = asked = time.monotonic()
         while not (answer := condition()):
             assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}\n{self.diagnosis()}"
             if time.monotonic() - reminded > REMINDED_SECONDS:
                 self.run("condor_prio", "+0", "-a", check=False)
                 reminded = time.monotonic()
-            time.sleep(0.2)
+            # who asks is not to take the CPU of whom he waits for: `joblens job` alone takes half a second of it
+            time.sleep(min(2, max(0.2, SHARE_OF_WAITING * (time.monotonic() - asked))))
+            asked = time.monotonic()
         return answer
 
     def wait_running(self, cluster: int, processes: int = 1) -> None:
