@@ -15,10 +15,12 @@ import socket
 import time
 from dataclasses import dataclass, field
 
-from condor_joblens.agent.levels import function_tracing
+from condor_joblens.agent import trace_places
+from condor_joblens.agent.levels import function_tracing, policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.node import open_cgroup
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.agent.trace_places import Place
 from condor_joblens.agent.traces import Traces
 from condor_joblens.common.errors import printable
 from condor_joblens.control.child_output import FAILED, MOST, NOTICE, WHOLE
@@ -30,7 +32,7 @@ from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.tracing import standing_messages as messages
 
 MOST_AT_ONCE = 16
-"""Of a node: each is a process, and a child that is a job's owner."""
+"""Of a node: each is a process, and a child that is a job's owner. Users share them (trace_places.py)."""
 
 AGAIN_SECONDS = 60.0
 """After a trace that failed, or that ended before its run."""
@@ -46,13 +48,18 @@ class _Standing:
     """A trace that goes on."""
 
     run: int
-    number: int  # of the run
+    place: Place
     specs: tuple[str, ...]
     channel: socket.socket
     about: Artifact
     base: tuple[int, int, float]  # calls, unwound and seconds of the run before this trace
     parts: list[bytes] = field(default_factory=list)
     kept: str = ""  # name of its artifact
+
+    @property
+    def number(self) -> int:
+        """Of the run."""
+        return self.place.number
 
 
 class FunctionTraces:
@@ -85,22 +92,55 @@ class FunctionTraces:
                 self._end(standing)
         for number in self._not_before.keys() - runs.keys():
             del self._not_before[number]
-        for number, run in runs.items():
-            if number not in self._running and function_tracing.wanted(self._levels, run):
-                node.guard(run, "trace", self._begin, run, number)
+        for place in trace_places.in_turn(self._waiting(runs), self._having()):
+            run = runs[place.number]
+            node.guard(run, "trace", self._begin, run, place)
 
-    def _begin(self, run: int, number: int) -> None:
-        if time.monotonic() < self._not_before.get(number, 0.0):
-            return
-        self._not_before[number] = time.monotonic() + AGAIN_SECONDS
+    def _waiting(self, runs: dict[int, int]) -> list[Place]:
+        """The runs that are to be traced now; `runs` are the living ones by number."""
+        now = time.monotonic()
+        return [
+            self._place(run, number)
+            for number, run in runs.items()
+            if number not in self._running
+            and now >= self._not_before.get(number, 0.0)
+            and function_tracing.wanted(self._levels, run)
+        ]
+
+    def _having(self) -> dict[int, Place]:
+        return {number: standing.place for number, standing in self._running.items()}
+
+    def _place(self, run: int, number: int) -> Place:
+        """As budgets have it: what root has raised is the last to go, and of equals the run that began last goes."""
+        state = self._levels.node.runs.state
+        is_roots = bool(state["is_overridden"][run] and state["override_by_root"][run])
+        importance = (float(is_roots), float(state["policy_priority"][run]), -float(state["began"][run]))
+        return Place(number, policy_input.owner(self._levels, run), importance)
+
+    def _begin(self, run: int, place: Place) -> None:
+        self._not_before[place.number] = time.monotonic() + AGAIN_SECONDS
         try:
-            if len(self._running) >= MOST_AT_ONCE:
-                raise Refused(f"{MOST_AT_ONCE} jobs are traced here already")
-            self._start(run, number)
+            gone = self._to_go(place) if len(self._running) >= MOST_AT_ONCE else None
+            self._start(run, place)
         except (Refused, OSError) as error:
             self._trouble(run, f"no function is traced: {error}")
+            return
+        if gone is not None:
+            self._say(gone, "no function is traced any more: a job of another user, who has fewer, has its place")
+            self._end(gone)
+            self._not_before[gone.number] = time.monotonic() + AGAIN_SECONDS
 
-    def _start(self, run: int, number: int) -> None:
+    def _to_go(self, wanting: Place) -> _Standing:
+        """Which trace gives way. Raises Refused if it is this run that has to wait."""
+        having = self._having()
+        living = {number: place for number, place in having.items() if self._living(self._running[number]) is not None}
+        gone = trace_places.to_go(wanting, having, living)
+        if gone is None:
+            own = sum(place.whose == wanting.whose for place in having.values())
+            raise Refused(f"{MOST_AT_ONCE} jobs are traced here already, {own} of them of this user")
+        return self._running[gone.number]
+
+    def _start(self, run: int, place: Place) -> None:
         """Raises Refused and OSError."""
         assert self._traces is not None and self._selector is not None
         node, specs = self._levels.node, function_tracing.wanted(self._levels, run)
@@ -117,7 +157,7 @@ class FunctionTraces:
         about = dataclasses.replace(
             self._artifacts.about(run), kind=traced_calls.KIND, content_type=traced_calls.CONTENT_TYPE
         )
-        standing = self._running[number] = _Standing(run, number, specs, channel, about, base)
+        standing = self._running[place.number] = _Standing(run, place, specs, channel, about, base)
         self._trouble(run, "")
         self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._receive, standing))
         node.log(f"{node.describe(run)}: traces {printable('; '.join(specs), 200)}")

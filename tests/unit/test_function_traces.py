@@ -68,6 +68,11 @@ class Node:
         level_arbiter.explain(self.made.levels, run)
         return run
 
+    def of(self, run: int, user: int) -> int:
+        """The run is this user's."""
+        self.made.node.handles[run].sandbox.scratch_uid = user  # type: ignore[union-attr]
+        return run
+
     def say(self, *said: bytes, to: int = -1) -> None:
         """What a trace says, and joblensd hears."""
         for message in said:
@@ -266,6 +271,48 @@ def test_a_node_that_can_trace_nothing_says_so(node: Node) -> None:
     node.starts.refuses = "nothing can be traced on this node"
     node.all.tick()
     assert node.note(run) == "JobLensTrace: no function is traced: nothing can be traced on this node"
+
+
+def test_who_has_most_places_gives_one_up_and_his_job_waits(node: Node) -> None:
+    of_one = [node.begin("reco:fit", job=f"{number}.0") for number in range(function_traces.MOST_AT_ONCE + 2)]
+    for run in of_one:
+        node.of(run, 1001)
+    node.made.node.runs.state["policy_priority"][of_one[0]] = -1  # of all, the least important to him
+    node.all.tick()
+    begun = [run for run, _ in node.starts.begun]
+    assert begun == of_one[: function_traces.MOST_AT_ONCE]
+    said = "JobLensTrace: no function is traced: 16 jobs are traced here already, 16 of them of this user"
+    assert [node.note(run) for run in of_one[-2:]] == [said, said]
+    other = node.of(node.begin("reco:fit", job="99.0"), 1002)
+    node.all.tick()
+    assert node.starts.begun[-1][0] == other and node.note(other) == ""
+    assert node.is_ended(0) and not any(node.is_ended(at) for at in range(1, len(node.starts.ends)))
+    said = "JobLensTrace: no function is traced any more: a job of another user, who has fewer, has its place"
+    assert node.note(of_one[0]) == said
+    node.all._not_before.clear()
+    node.all.tick()  # it does not come back at the other one's cost
+    assert len(node.starts.begun) == function_traces.MOST_AT_ONCE + 1
+
+
+def test_nobody_goes_for_a_trace_that_does_not_begin(node: Node) -> None:
+    for number in range(function_traces.MOST_AT_ONCE):
+        node.of(node.begin("reco:fit", job=f"{number}.0"), 1001)
+    node.all.tick()
+    node.starts.refuses = "the job's folder is unknown"
+    node.of(node.begin("reco:fit", job="99.0"), 1002)
+    node.all.tick()
+    assert not any(node.is_ended(at) for at in range(function_traces.MOST_AT_ONCE))
+
+
+def test_what_root_has_raised_is_the_last_to_go(node: Node) -> None:
+    runs = [node.of(node.begin("reco:fit", job=f"{number}.0"), 1001) for number in range(function_traces.MOST_AT_ONCE)]
+    node.made.node.runs.state["is_overridden"][runs[:-1]] = True
+    node.made.node.runs.state["override_by_root"][runs[:-1]] = True
+    node.made.node.runs.state["policy_priority"][runs[-1]] = 50
+    node.all.tick()
+    node.of(node.begin("reco:fit", job="99.0"), 1002)
+    node.all.tick()
+    assert node.is_ended(len(runs) - 1)
 
 
 def test_beside_it_another_trace_may_cost_half(node: Node) -> None:

@@ -182,16 +182,30 @@ def test_many_jobs_of_one_user_leave_room_for_those_of_another(it: TriggerNode) 
 
 def test_who_is_beyond_one_bound_uses_up_no_other() -> None:
     now = 0.0
-    bounds = limits.Bounds(of_run=3, of_user=4, of_node=6, seconds=60.0, said="beyond {}{}")
+    bounds = limits.Bounds(of_run=3, of_user=4, of_node=20, seconds=60.0, said="beyond {}{}")
     of = limits.Limits(bounds, lambda: now)
     assert [of.why_not(1, 7, "a") for _ in range(100)] == [""] * 3 + ["beyond 3"] * 97
     assert [of.why_not(2, 7, "a") for _ in range(3)] == ["", *["beyond 4 for all jobs of this user"] * 2]
-    assert [of.why_not(3, 8, "a") for _ in range(3)] == ["", "", "beyond 6 for all jobs of this node"]
+    assert [of.why_not(3, 8, "a") for _ in range(4)] == ["", "", "", "beyond 3"]
     assert of.refused[1, "a", "beyond 3"] == 97
     of.forget(1)
     assert (1, "a", "beyond 3") not in of.refused
     now = 15.0  # one more of the user: what a run that is over has had done is not forgotten
     assert [of.why_not(4, 7, "a") for _ in range(2)] == ["", "beyond 4 for all jobs of this user"]
+
+
+def test_once_half_of_the_nodes_is_used_up_a_user_has_what_a_run_may_have() -> None:
+    now = 0.0
+    bounds = limits.Bounds(of_run=2, of_user=6, of_node=12, seconds=60.0, said="beyond {}{}")
+    of = limits.Limits(bounds, lambda: now)
+    assert [of.why_not(run, 7, "a") for run in (1, 1, 2, 2, 3, 3)] == [""] * 6
+    busy = "beyond 2 for all jobs of this user on a busy node"
+    assert [of.why_not(run, 8, "a") for run in (4, 5, 6)] == ["", "", busy]
+    assert [of.why_not(run, 9, "a") for run in (7, 8)] == ["", ""]
+    assert [of.why_not(run, 10, "a") for run in (9, 9)] == ["", ""]
+    assert of.why_not(10, 11, "a") == "beyond 12 for all jobs of this node"
+    now = 60.0
+    assert of.why_not(6, 8, "a") == ""
 
 
 def test_users_whose_share_is_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """How much triggers may have done: for a run, for a user, and on the node. What is beyond is counted by name.
 
-A user's share is less than the node's: his jobs leave room for what happens in other users' jobs.
+A user's share is less than the node's, and once half of the node's is used up, it is what one run may have. So the
+jobs of a few users leave room for what happens in other users' jobs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 MOST_USERS = 256
 """Whose share is known; of more, the one who has had nothing done for the longest time begins anew."""
+
+_WHILE_BUSY = " for all jobs of this user on a busy node"
 
 
 class Bucket:
@@ -34,6 +37,11 @@ class Bucket:
             return False
         self._left -= wanted
         return True
+
+    def used(self) -> float:
+        """How many of those that were let through lately still count."""
+        self.has()
+        return self._most - self._left
 
 
 @dataclass(frozen=True)
@@ -70,21 +78,27 @@ class Limits:
             self._users[user] = self._bucket(self._bounds.of_user)
             if len(self._users) > MOST_USERS:
                 self._users.popitem(last=False)
-        bounds = self._bounds
-        each = (
-            (self._runs[run], bounds.of_run, ""),
-            (self._users[user], bounds.of_user, " for all jobs of this user"),
-            (self._node, bounds.of_node, " for all jobs of this node"),
-        )
-        for bucket, most, whose in each:
-            if not bucket.has():
-                words = bounds.said.format(most, whose)
-                self.refused[run, file, words] += 1
-                return words
-        for bucket, _, _ in each:
+        buckets = self._runs[run], self._users[user], self._node
+        beyond = self._beyond(*buckets)
+        if beyond:
+            self.refused[run, file, beyond] += 1
+            return beyond
+        for bucket in buckets:
             bucket.take()
         self._users.move_to_end(user)
         return ""
+
+    def _beyond(self, of_run: Bucket, of_user: Bucket, of_node: Bucket) -> str:
+        """Which bound has no room for one more; empty: all have."""
+        bounds = self._bounds
+        is_busy = of_node.used() >= bounds.of_node / 2
+        each = (
+            (of_run.has(), bounds.of_run, ""),
+            (of_user.has(), bounds.of_user, " for all jobs of this user"),
+            (not is_busy or of_user.used() + 1 <= bounds.of_run, bounds.of_run, _WHILE_BUSY),
+            (of_node.has(), bounds.of_node, " for all jobs of this node"),
+        )
+        return next((bounds.said.format(most, whose) for has, most, whose in each if not has), "")
 
     def forget(self, run: int) -> None:
         """The run is over; what it has had done counts for its user still."""
