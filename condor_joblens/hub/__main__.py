@@ -24,11 +24,13 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.ingest.kafka_settings import read_settings
 from condor_joblens.hub.newer import Newer
+from condor_joblens.hub.rules.firings import Firings
+from condor_joblens.hub.rules.settings import read_file as read_rules
 from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.token_file import TokenFile
 from condor_joblens.hub.web.people import read_people
 
-CHILDREN = ("store", "ingest", "kafka", "rollups", "web")
+CHILDREN = ("store", "ingest", "kafka", "rollups", "rules", "web")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _KAFKA_BYTES = 1 << 30
@@ -63,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="room for profiles, hang reports and traces of all people (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--kafka", metavar="FILE", default="", help="brokers and topics from which records come too")
+    parser.add_argument("--rules", metavar="FILE", default="", help="whom the hub tells by itself, and of what")
     parser.add_argument("--people", metavar="FILE", default="", help="who sees which pages; without it there are none")
     parser.add_argument("--pages", metavar="HOST:PORT", default="127.0.0.1:8767", help="for browsers (%(default)s)")
     parser.add_argument(
@@ -82,9 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         privilege.no_new_privileges()
         if options.command != "run":
             privilege.end_with_parent(signal.SIGTERM)
-        {"run": _run, "store": _store, "ingest": _ingest, "kafka": _kafka, "rollups": _rollups, "web": _web}[
-            options.command
-        ](options, given[1:])
+        {
+            "run": _run,
+            "store": _store,
+            "ingest": _ingest,
+            "kafka": _kafka,
+            "rollups": _rollups,
+            "rules": _rules,
+            "web": _web,
+        }[options.command](options, given[1:])
     except (JobLensError, OSError) as error:
         if not isinstance(error, _Told):
             print(f"joblens-hub: {error}", file=sys.stderr)
@@ -100,10 +109,12 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Until SIGTERM. It has the ports for as long as it lives: nobody else is to listen there meanwhile."""
     TokenFile(options.tokens).read()
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    is_wanted = {"store": not options.store, "kafka": options.kafka, "web": options.people}
+    is_wanted = {"store": not options.store, "kafka": options.kafka, "rules": options.rules, "web": options.people}
     words = [word for word in CHILDREN if is_wanted.get(word, True)]
     if options.kafka:
         read_settings(options.kafka)
+    if options.rules:
+        read_rules(Path(options.rules))
     sockets = {word: _listening(word, options) for word in words}
     running: dict[str, subprocess.Popen[bytes]] = {}
     is_over = is_hopeless = False
@@ -215,6 +226,18 @@ def _rollups(options: argparse.Namespace, given: Sequence[str]) -> None:
     Rollups(store, _say).run()
 
 
+def _rules(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from condor_joblens.hub.rules.posted import Posted
+    from condor_joblens.hub.rules.watch import Watch
+
+    store = store_of(options)
+    store.wait_until_prepared()
+    for number in (signal.SIGTERM, signal.SIGINT):  # what was not noted as told is told again
+        signal.signal(number, signal.SIG_DFL)
+    people = Path(options.people) if options.people else None
+    Watch(Path(options.rules), people, store, Firings(options.folder), Posted(options.folder), _say).run()
+
+
 def _say(line: str) -> None:
     print(f"joblens-hub: {line}", file=sys.stderr, flush=True)
 
@@ -224,6 +247,7 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
 
     import uvicorn
 
+    from condor_joblens.hub.rules.posted import Posted
     from condor_joblens.hub.syslog import Syslog
     from condor_joblens.hub.web import desk, site
     from condor_joblens.hub.web.access import Access
@@ -250,6 +274,9 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
             desk.read_logins(options.logins),
             Access(options.folder, say=say),
             Artifacts(options.folder, options.artifact_bytes),
+            Firings(options.folder),
+            Posted(options.folder),
+            options.rules,
         )
     )
     application = site.application(options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host))

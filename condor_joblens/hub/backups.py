@@ -20,6 +20,7 @@ from condor_joblens import __version__
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import artifacts
 from condor_joblens.hub.newer import refuse_newer
+from condor_joblens.hub.rules import kept
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.store.schema import HOUR, JOBS, LATEST, SAMPLES, TOUCHED_HOURS, VERSION_OF_ROW
@@ -30,6 +31,8 @@ FORMAT = 1
 
 ABOUT, STORE = "backup.json", "store"
 """A file that is written last, by which a whole backup is known; and the engine's own folder."""
+
+_FILES = (access.FILE, kept.FILE)
 
 AGAIN_SECONDS = 3600.0
 """Before the backup began: tables are copied one after the other, so what one made of another's rows is made again."""
@@ -47,7 +50,8 @@ def back_up(store: Store, folder: Path, target: Path) -> None:
         raise JobLensError(f"{target} is there already: name a folder that is not") from None
     about = {"format": FORMAT, "hub": __version__, "store": store.version(), "begin": time.time()}
     _run(store, f"BACKUP DATABASE default TO File({_quoted(target / STORE)})")
-    _copy_sqlite(folder / access.FILE, target / access.FILE)
+    for name in _FILES:
+        _copy_sqlite(folder / name, target / name)
     copy_artifacts(folder, target)
     os.sync()
     with (target / ABOUT).open("x", encoding="ascii") as file:
@@ -70,7 +74,7 @@ def about_of(source: Path) -> dict[str, Any]:
 
 def refuse_used(folder: Path) -> None:
     """Raises JobLensError, if a hub has kept something there."""
-    for name in ("data", access.FILE, artifacts.FOLDER):
+    for name in ("data", *_FILES, artifacts.FOLDER):
         if (folder / name).exists():
             raise JobLensError(f"{folder} has {name} already: restore into a folder that has nothing")
 
@@ -81,7 +85,8 @@ def restore(store: Store, folder: Path, source: Path) -> None:
     _run(store, f"RESTORE DATABASE default FROM File({_quoted(source / STORE)})")
     store.prepare()
     _make_again(store, begin - AGAIN_SECONDS)
-    _copy_sqlite(source / access.FILE, folder / access.FILE)
+    for name in _FILES:
+        _copy_sqlite(source / name, folder / name)
     copy_artifacts(source, folder)
 
 

@@ -14,6 +14,7 @@ from condor_joblens.hub.access_command import access_of, folder_of_ours, of_all_
 from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.forget import forget, person_of
 from condor_joblens.hub.own_store import own_store
+from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.forget import Forgetter
 from condor_joblens.hub.web.access import Access
@@ -64,6 +65,7 @@ def _restore(options: argparse.Namespace) -> int:
 def _migrate(options: argparse.Namespace) -> int:
     Access(folder_of_ours(options.folder))
     Artifacts(options.folder, 0)
+    Firings(options.folder)
     with own_store(options.folder) as store:
         found = store.prepare()
     was = "there was none" if found is None else f"it was {found}"
@@ -93,6 +95,7 @@ def _forget(options: argparse.Namespace) -> int:
             store,
             access,
             artifacts,
+            Firings(folder),
             options.people if can_change else None,
             who_types(),
             lambda logins: end_sessions(folder, logins),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.artifacts import Artifacts
+from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.store.forget import Forgetter
 from condor_joblens.hub.web.access import Access
@@ -35,12 +36,14 @@ class Forgotten:
     audit: int = 0  # rows that have another name now
     sessions: int = 0
     artifacts: int = 0
+    firings: int = 0  # of rules, about him alone, and alarms that he posted
     is_unnamed: bool = False  # whether the file of people has lost his section
 
     def __str__(self) -> str:
         parts = [f"{count} rows of {table}" for table, count in self.rows.items()]
         parts += [
             f"{self.artifacts} artifacts",
+            f"{self.firings} firings",
             f"{self.tokens} tokens",
             f"{self.sessions} sessions",
             f"another name in {self.audit} rows of the audit",
@@ -53,6 +56,7 @@ def forget(
     store: Store,
     access: Access,
     artifacts: Artifacts,
+    firings: Firings,
     people: Path | None,
     by: str,
     end_sessions: Callable[[Iterable[str]], int],
@@ -69,6 +73,7 @@ def forget(
         found.is_unnamed = take_section(people, person.name)
     found.sessions = end_sessions(person.logins)
     found.artifacts = artifacts.forget(person.jobs)
+    found.firings = firings.forget(person.name, person.jobs, [person.mail] if person.mail else [])
     found.rows = forgetter.forget()
     found.tokens, found.audit = access.forget(person.name, anew, by, lambda tokens, audit: f"{alias}: {found.rows}")
     return found
@@ -123,7 +128,13 @@ def person_of(people: Path | None, name: str, jobs: Iterable[str]) -> Person:
         with open(people, encoding="utf-8", errors="replace") as file:
             known = [one for one in read_people(file.read()) if one.name == name]
         if known:
-            return Person(name, known[0].role, known[0].logins, tuple(dict.fromkeys(known[0].jobs + found.jobs)))
+            return Person(
+                name,
+                known[0].role,
+                known[0].logins,
+                tuple(dict.fromkeys(known[0].jobs + found.jobs)),
+                mail=known[0].mail,
+            )
     if not found.jobs:
         raise JobLensError(f"{printable(name)} is not in the file of people: say whose jobs go by --jobs OWNER@SCHEDD")
     return found

@@ -39,6 +39,7 @@ _OTHERS = {
     "demo": ["condor_joblens.hub.demo"],
     "audit": ["condor_joblens.hub.access_command", "audit"],
     **{word: ["condor_joblens.hub.care_command", word] for word in ("backup", "restore", "migrate", "forget")},
+    "rules": ["condor_joblens.hub.rules_command"],
 }
 """Commands that are other programs, with libraries that the relay server need not have."""
 
@@ -79,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("restore", help="makes a hub's folder of such a copy")
     commands.add_parser("migrate", help="makes what an older hub has kept as this one keeps it")
     commands.add_parser("forget", help="takes a person out of the hub")
+    commands.add_parser("rules", help="what a file of rules would have done in the last month")
     commands.add_parser("demo", help="such a hub for `make demo`, with three people")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] and given[0] in _OTHERS:

@@ -39,6 +39,18 @@ jobs = bob@ap.example.org
 [Olga]
 role = operator
 login = unix:sys
+[Adam]
+role = administrator
+login = unix:games
+"""
+RULES = """
+[[rule]]
+name = "failures"
+when = "wave"
+[[rule]]
+name = "disks"
+when = "outside"
+least = 1000
 """
 
 
@@ -67,7 +79,7 @@ def hub() -> Iterator[Hub]:
     folder.chmod(0o755)
     try:
         try:
-            hub = Hub(folder / "hub")
+            hub = Hub(folder / "hub", rules=RULES)
         except Unavailable as error:
             pytest.skip(f"the hub's libraries can't be had here: {error}")
         hub.people.write_text(PEOPLE)

@@ -15,7 +15,8 @@ from condor_joblens.sinks import RecordKind
 __all__ = ["axe", "hub", "visit"]  # fixtures
 
 PATHS = ("/", "/jobs?state=all", "/jobs?state=all&node=node1&since=1", "/jobs?state=1", "/nodes", "/nodes?only=lost",
-         "/node/node1", job_path(0), "/trends", "/trends?by=node&days=1", "/missing")  # fmt: skip
+         "/node/node1", job_path(0), "/trends", "/trends?by=node&days=1", "/rules",
+         "/missing")  # fmt: skip
 
 
 def fill(hub: Hub) -> None:

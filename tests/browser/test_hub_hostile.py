@@ -9,6 +9,8 @@ from typing import Any
 
 from hub_visits import Hub, HubSink, RowEncoder, deliver, hub, make, runs, visit
 
+from condor_joblens.hub.rules.alarms import Alarm
+from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.model.metrics import FIELDS
 from condor_joblens.sinks import RecordKind
 
@@ -87,15 +89,28 @@ def fill(hub: Hub, payloads: list[str]) -> list[str]:
     return names
 
 
+def fire(hub: Hub, payloads: list[str]) -> None:
+    """A firing for each, of alice's, with it in all that pages show of one."""
+    alarms = [
+        Alarm(
+            "trigger", f"{number}", number, payload, payload, owner="alice", schedd="ap.example.org", own=payload,
+            evidence={"trigger": payload, "jobs": [{"job": payload, "run": payload, "node": payload}]},
+        )
+        for number, payload in enumerate(payloads)
+    ]  # fmt: skip
+    Firings(hub.folder / "kept").see("failures", True, alarms, time.time())
+
+
 def test_nothing_of_hostile_text_runs_on_any_page(hub: Hub, visit: Any) -> None:
     """In `make test` every seventh of them, in `make test-hub` all 200. The fixture fails for each dialog, error,
     request elsewhere and script that the policy of the page had to stop."""
     assert len(PAYLOADS) == 200
     payloads = PAYLOADS if os.environ.get("HUB_WHOLE") else PAYLOADS[::7]
     names = fill(hub, payloads)
+    fire(hub, payloads)
     one = visit()
     page = one.log_in("daemon")
-    paths = ["/", "/nodes", "/node/node1", "/trends", "/trends?by=group"]
+    paths = ["/", "/nodes", "/node/node1", "/trends", "/trends?by=group", "/rules"]
     paths += [f"/jobs?state={state}&page={number}" for state in ("all", "failed") for number in range(3)]
     paths += [f"/job/{urllib.parse.quote(name, safe='')}" for name in names]
     paths += [f"/jobs?q={urllib.parse.quote(payload)}&owner={urllib.parse.quote(payload)}" for payload in payloads[::5]]
@@ -110,8 +125,10 @@ def test_nothing_of_hostile_text_runs_on_any_page(hub: Hub, visit: Any) -> None:
             " main [onmouseover]"
         )
         assert strange.count() == 0, path
-        assert page.locator("header nav a").count() == 4, path
+        assert page.locator("header nav a").count() == 5, path
     one.open("/jobs?state=failed")
+    assert _ODD in page.locator("tbody").inner_text(), "it is there to be read"
+    one.open("/rules")
     assert _ODD in page.locator("tbody").inner_text(), "it is there to be read"
     for path in ("/jobs.csv?state=all", "/nodes.csv"):
         answer = page.request.get(hub.pages + path)

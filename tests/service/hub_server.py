@@ -46,8 +46,12 @@ class Hub(Server):
 
     name = "hub"
 
-    def __init__(self, folder: Path, nodes: Sequence[str] = ("node1", "node2"), kafka: str = "") -> None:
-        """kafka: the file of `--kafka`, as text; empty: nothing comes from there. Its queue is the file `queue`."""
+    def __init__(
+        self, folder: Path, nodes: Sequence[str] = ("node1", "node2"), kafka: str = "", rules: str = ""
+    ) -> None:
+        """rules: the file of `--rules`. kafka: that of `--kafka`, as text; empty: nothing comes from there, and its
+        queue is the file `queue`.
+        """
         self.folder, self.log = folder, folder / "log"
         self.process = None
         self.files = libraries()
@@ -78,12 +82,16 @@ class Hub(Server):
         self.url, self.pages = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.pages_port}"
         self.people = folder / "people"
         self.people.write_text("")
+        self.rules = folder / "rules" if rules else None
+        if self.rules:
+            self.rules.write_text(rules)
 
     def command(self) -> list[str]:
         files = ["--folder", f"{self.folder}/kept", "--tokens", f"{self.folder}/tokens"]
         records = ["--records", f"127.0.0.1:{self.port}", "--pages", f"127.0.0.1:{self.pages_port}"]
         records += ["--people", str(self.people), "--sockets", f"{self.folder}/sockets", "--proxy-user", "daemon"]
         records += ["--kafka", str(self.kafka)] if self.kafka else []
+        files += ["--rules", str(self.rules)] if self.rules else []
         return [os.path.realpath(sys.executable), "-m", "condor_joblens.hub", "run", *files, *records]
 
     def as_user(self) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from condor_joblens.analysis.causes import general
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOBS, OTHERS, Table
+from condor_joblens.hub.strict_json import DECODER
 from condor_joblens.model.metrics import SCHEMA
 
 MOST_RECORDS = 5000
@@ -113,7 +114,7 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
     """Raises ValueError, RecursionError."""
     if len(line) > MOST_LINE:
         raise ValueError("a record is too long")
-    record: Any = _DECODER.decode(line.decode("utf-8"))
+    record: Any = DECODER.decode(line.decode("utf-8"))
     if not isinstance(record, dict):
         raise ValueError("a record is a JSON object")
     table = BY_TYPE.get(_text(record, "Type"))
@@ -163,20 +164,6 @@ def _added(record: dict[str, Any], period: float) -> dict[str, Any]:
 def _with(line: bytes, added: dict[str, Any]) -> bytes:
     """The line of a record, with more in it."""
     return line.rstrip()[:-1] + b"," + _line(added)[1:] if added else line
-
-
-def _finite(text: str) -> float:
-    found = float(text)
-    if found - found != 0:
-        raise ValueError("a number is greater than any that can be kept")
-    return found
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 def _text(record: dict[str, Any], name: str) -> str:

@@ -26,10 +26,11 @@ VERSION = 1
 FILE = "access.sqlite3"
 """In the hub's folder."""
 
-JOBS, SUMMARY, OWN = "jobs", "summary", "own"
+JOBS, SUMMARY, ALARM, OWN = "jobs", "summary", "alarm", "own"
 SCOPES = {
     JOBS: "runs, their series, and sums",
     SUMMARY: "sums alone",
+    ALARM: "to post alarms, which rules tell of",
     OWN: "with one of these: his own jobs alone, whatever his role",
 }
 """What a token may be for; all may ask for the schema."""
@@ -121,7 +122,9 @@ class Access:
     def add(self, person: str, scopes: frozenset[str], days: int, by: str, note: str = "") -> tuple[Token, str]:
         """A new token, and its secret, which is kept nowhere. by: who makes it."""
         if not scopes <= set(SCOPES) or scopes <= {OWN}:
-            raise JobLensError(f"the scope is {JOBS} or {SUMMARY}, or one of them and {OWN}, with a comma between")
+            raise JobLensError(
+                f"the scope is {JOBS}, {SUMMARY} or {ALARM}, or some of them and {OWN}, with commas between"
+            )
         if not 1 <= days <= MOST_DAYS:
             raise JobLensError(f"a token is good for 1 to {MOST_DAYS} days")
         now, secret = self._clock(), _PREFIX + secrets.token_urlsafe(32)

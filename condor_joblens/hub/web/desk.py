@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.artifacts import Artifacts
+from condor_joblens.hub.rules.firings import Firings
+from condor_joblens.hub.rules.posted import Posted
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.web.access import Access
 from condor_joblens.hub.web.people import Person, read_people
@@ -34,6 +36,9 @@ class Desk:
     standing: Mapping[str, str] = field(default_factory=dict)  # code -> login, with no end: the demo's
     access: Access | None = None
     artifacts: Artifacts | None = None
+    firings: Firings | None = None
+    posted: Posted | None = None
+    rules_file: str = ""
     shared: Shared = field(default_factory=Shared)
     shares: StoreShares = field(default_factory=StoreShares)
     streams: Streams = field(default_factory=Streams)

@@ -146,7 +146,7 @@ def _ended_by_node(reader: Reader) -> str:
 def _ended(reader: Reader, since: float, where: str = "1") -> str:
     """Runs that are over, with their exit codes."""
     columns = "JobId, Owner, Death, Cause, FirstFailure, GlobalJobId, AccountingGroup, Time"
-    return with_codes(columns, since, f"{reader.scope} AND {where}")
+    return with_codes(columns, since, f"{reader.scope} AND {reader.is_past} AND {where}")
 
 
 def _hours(reader: Reader, name: str) -> list[dict[str, Any]]:

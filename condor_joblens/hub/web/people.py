@@ -6,17 +6,21 @@
     jobs = alice@ap1.example.org, asmith@ap2.example.org
 
 `jobs` are OWNER@SCHEDD, as records have them. Equal names are never enough: who is not named there has no jobs. A
-manager also has `groups`, GROUP@SCHEDD: these accounting groups, and what is below them (GROUP.OTHER).
+manager also has `groups`, GROUP@SCHEDD: these accounting groups, and what is below them (GROUP.OTHER). Whoever has
+`mail` is told of his own jobs there, by rules that say so.
 """
 
 from __future__ import annotations
 
 import configparser
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.web.who_sees import Role
+
+_ADDRESS = re.compile(r"[A-Za-z0-9._+=-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 
 UNIX, REMOTE = "unix", "remote"
 
@@ -30,6 +34,7 @@ class Person:
     logins: frozenset[str]  # unix:NAME, by a Unix socket's peer; remote:NAME, by what the proxy says
     jobs: tuple[tuple[str, str], ...]  # owner and schedd
     groups: tuple[tuple[str, str], ...] = ()  # accounting group and schedd, of a manager
+    mail: str = ""  # where rules tell him of his own jobs; empty: they don't
 
     @property
     def scope(self) -> tuple[Any, ...]:
@@ -53,9 +58,9 @@ def read_people(text: str) -> list[Person]:
 
 
 def _person(name: str, section: configparser.SectionProxy) -> Person:
-    unknown = set(section) - {"role", "login", "jobs", "groups"}
+    unknown = set(section) - {"role", "login", "jobs", "groups", "mail"}
     if unknown:
-        known = "write role, login, jobs or groups"
+        known = "write role, login, jobs, groups or mail"
         raise JobLensError(f"{printable(name)}: there is no {printable(min(unknown))}: {known}")
     try:
         role = Role(section.get("role", "user"))
@@ -69,7 +74,15 @@ def _person(name: str, section: configparser.SectionProxy) -> Person:
     jobs, groups = _at_schedds(name, section, "jobs", "OWNER"), _at_schedds(name, section, "groups", "GROUP")
     if groups and role is not Role.MANAGER:
         raise JobLensError(f"{printable(name)}: a {role.value} has no groups: write role = manager")
-    return Person(name, role, logins, jobs, groups)
+    mail = section.get("mail", "")
+    if mail and not is_address(mail):
+        raise JobLensError(f"{printable(name)}: {printable(mail)} is no address of mail")
+    return Person(name, role, logins, jobs, groups, mail)
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an address of mail as people write it: nothing in it could begin another line or header."""
+    return len(text) <= 254 and _ADDRESS.fullmatch(text) is not None
 
 
 def _at_schedds(name: str, section: configparser.SectionProxy, word: str, what: str) -> tuple[tuple[str, str], ...]:

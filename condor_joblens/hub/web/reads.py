@@ -93,10 +93,13 @@ class Reader:
     `hour` is since when something is of late: an hour, from a full minute on, so that a link to it stays the same.
     """
 
-    def __init__(self, store: Store, viewer: Person) -> None:
+    def __init__(self, store: Store, viewer: Person, then: float | None = None) -> None:
+        """then: the moment, epoch seconds, of which runs that ended are asked for; None: now."""
         self._store, self._viewer = store, viewer
         self._others = OTHERS[viewer.role]
-        self.now = time.time()
+        self.now = time.time() if then is None else then
+        # now, a node's clock may be ahead of ours
+        self.is_past = "1" if then is None else f"Time <= {then}"
         self.oldest = self.now - DAYS * 86400
         self.hour = 60 * math.floor((self.now - WINDOW) / 60)
         parts, self._own_values = [], {}
@@ -120,6 +123,10 @@ class Reader:
     def seen(self, row: Mapping[str, Any]) -> frozenset[Seen]:
         """What of a row in his scope he may see."""
         return frozenset(Seen) if row["IsMine"] else self._not_mine
+
+    def owns(self, owner: str, schedd: str) -> bool:
+        """Whether jobs of this owner at this schedd are his."""
+        return (owner, schedd) in self._viewer.jobs
 
     def ask(self, query: str, **values: str | float) -> list[dict[str, Any]]:
         """What another room of pages asks, with `scope` in it. Raises JobLensError."""

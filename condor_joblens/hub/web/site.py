@@ -62,7 +62,7 @@ def configure(folder: Path, hosts: list[str], is_secure: bool) -> None:
 def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     """The ASGI application."""
     configure(folder, hosts, is_secure)
-    from condor_joblens.hub.web import artifact_views, node_views, trend_views, views
+    from condor_joblens.hub.web import artifact_views, node_views, rule_views, trend_views, views
     from condor_joblens.hub.web.api.views import routes
 
     run, name = r"(?P<run>[^/]{1,300}?)", r"(?P<name>[^/]{1,300}?)"
@@ -92,6 +92,9 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         re_path(f"^stream/job/{run}$", require_GET(views.JOB.stream)),
         path("stream/nodes", require_GET(node_views.NODES.stream)),
         re_path(f"^stream/node/{name}$", require_GET(node_views.NODE.stream)),
+        path("rules", require_GET(rule_views.RULES.page)),
+        path("rules.json", require_GET(rule_views.RULES.as_json)),
+        path("stream/rules", require_GET(rule_views.RULES.stream)),
         *routes(),
         path("alive", require_GET(views.alive)),
         path("login", require_http_methods(["GET", "POST"])(views.login)),

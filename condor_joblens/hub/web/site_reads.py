@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 from condor_joblens.hub.store.schema import CONTRADICTS
@@ -68,6 +68,19 @@ def site(reader: Reader) -> dict[str, Any]:
     }
 
 
+def told_waves(reader: Reader) -> list[dict[str, Any]]:
+    """What failed by cause, and whose that is, if it is of one owner at one schedd. Raises JobLensError."""
+    failures, ended = _failures(reader)
+    whose: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for failure in failures:
+        whose[failure.words].add((failure.owner, failure.cluster.partition("#")[0]))
+    found = []
+    for wave in waves(failures, _before(reader), ended):
+        owner, schedd = next(iter(whose[wave.cause])) if len(whose[wave.cause]) == 1 else ("", "")
+        found.append({**_told(wave), "owner": owner, "schedd": schedd})
+    return found
+
+
 def _told(wave: Wave) -> dict[str, Any]:
     """As JSON has it."""
     found = {name: value for name, value in vars(wave).items() if name not in ("example", "blamed")}
@@ -84,10 +97,11 @@ def _failures(reader: Reader) -> tuple[list[Failure], Ended]:
     since = reader.hour
     readable = reader.sees(Seen.WORDS)
     columns = "JobId, Owner, Death, Cause, FirstFailure, Servers, GlobalJobId, AccountingGroup, Time"
+    table = with_codes(columns, since, f"{reader.scope} AND {reader.is_past}")
     rows = reader.ask(
         f"WITH {reader.own} AS IsMine SELECT Run, JobId, Node, if({reader.sees(Seen.OWNER)}, Owner, '') AS Who, Code, "
         f"if({readable}, {ASKED}, []) AS Asked, {CLUSTER} AS Cluster, {cause_columns(readable)} "
-        f"FROM {with_codes(columns, since, reader.scope)} WHERE {HAS_FAILED} ORDER BY Time DESC LIMIT {MOST_FAILURES}"
+        f"FROM {table} WHERE {HAS_FAILED} ORDER BY Time DESC LIMIT {MOST_FAILURES}"
     )
     failures = [
         Failure(
@@ -96,7 +110,7 @@ def _failures(reader: Reader) -> tuple[list[Failure], Ended]:
         )
         for row in rows
     ]  # fmt: skip
-    ended = last_records("Node, GlobalJobId, JobId, Servers", f"Time > {since} AND {reader.scope}")
+    ended = last_records("Node, GlobalJobId, JobId, Servers", f"Time > {since} AND {reader.scope} AND {reader.is_past}")
     most = f"GROUP BY name ORDER BY n DESC LIMIT {MOST_FAILURES}"
     counts = {
         name: {row["name"]: row["n"] for row in reader.ask(query)}

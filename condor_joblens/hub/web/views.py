@@ -24,6 +24,7 @@ from condor_joblens.hub.web import csv_text, filters
 from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.desk import desk
+from condor_joblens.hub.web.firing_reads import red_firings
 from condor_joblens.hub.web.health import duration, moment, size
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
@@ -251,6 +252,10 @@ def _lights(found: dict[str, Any]) -> list[dict[str, Any]]:
         counts = "One node fails" if len(bad) == 1 else f"{len(bad)} nodes fail"
         named = [(f"{one['node']}: {one['why']}", node_url(one["node"])) for one in bad[:MOST_NAMED]]
         lights.append(_light("bad", f"{counts} what others don't.", "", named))
+    red = found["red"]
+    if red:
+        named = [(one["sentence"] or one["title"], "/rules") for one in red[:MOST_NAMED]]
+        lights.append(_light("bad", "Rules are red." if len(red) > 1 else "A rule is red.", "", named))
     silent = found["silent_nodes"] or []
     if silent:
         named = [
@@ -443,7 +448,7 @@ def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-SITE = View("site", lambda asked: None, lambda reader, asked: site(reader), _dress_site)
+SITE = View("site", lambda asked: None, lambda reader, asked: {**site(reader), "red": red_firings(reader)}, _dress_site)
 JOBS = View(
     "jobs",
     _asked_jobs,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.hub.web import filters
-from condor_joblens.hub.web.access import JOBS, SUMMARY
-from condor_joblens.hub.web.api import questions
+from condor_joblens.hub.web.access import ALARM, JOBS, SUMMARY
+from condor_joblens.hub.web.api import alarms, questions
 from condor_joblens.hub.web.api.columns import ALWAYS, BOOLEAN, COLUMNS, USUAL
 from condor_joblens.hub.web.api.conditions import MOST_LENGTH
 from condor_joblens.hub.web.api.parameters import Parameter
@@ -30,6 +30,21 @@ _TIME: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": _LATEST_TIME
 
 
 @dataclass(frozen=True)
+class Posting:
+    """What can be posted at an address of something that can be asked."""
+
+    help: str
+    body: Mapping[str, Any]  # its JSON Schema
+    read: Callable[[bytes], dict[str, Any]]
+    take: Callable[[str, dict[str, Any]], dict[str, Any]]
+    """Of the person whose token is shown: keeps what was read, and gives the answer. Both raise JobLensError."""
+
+    answer: Mapping[str, Any]
+    scope: str  # that a token has to have; who shows none may not post
+    most_bytes: int
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """Something that can be asked."""
 
@@ -43,6 +58,8 @@ class Endpoint:
 
     scopes: frozenset[str] = frozenset((JOBS,))
     """One of them a token has to have; none: any token will do."""
+
+    post: Posting | None = None
 
     @property
     def name(self) -> str:
@@ -118,6 +135,13 @@ _COLUMN = {
     "required": ["name", "type", "seen", "help"],
 }
 _SUM = {"type": ["number", "null"]}
+ALARM_SCHEMA = _object(
+    **{name: {"type": "integer"} for name in ("id", "count")},
+    **{name: _STRING for name in ("rule", "kind", "title", "sentence")},
+    **{name: _MOMENT for name in ("begun", "seen")},
+    **{name: _FLAG for name in ("red", "lasts")},
+    **{name: {"type": "object"} for name in ("evidence", "told")},
+)
 _METRIC = _object(**{name: _list(_MAYBE_NUMBER) for name in ("min", "max", "mean")})
 
 ENDPOINTS = (
@@ -226,5 +250,21 @@ ENDPOINTS = (
             _limit(1000),
         ),
         "nodes",
+    ),
+    Endpoint(
+        "alarms",
+        "what rules have found, as far as you may see it, the newest first; an alarm keeps its id while it lasts",
+        alarms.found,
+        _object(alarms=_list(ALARM_SCHEMA), is_cut=_FLAG, time=_MOMENT),
+        (Parameter("since", "that went on then or later, epoch seconds; left out: 30 days ago", _TIME), _limit(100)),
+        post=Posting(
+            "an alarm of yours, for rules that look for it",
+            alarms.BODY,
+            alarms.read,
+            alarms.take,
+            _object(rules=_list(_STRING)),
+            ALARM,
+            alarms.MOST_BYTES,
+        ),
     ),
 )

@@ -38,7 +38,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "version": __version__,
             "summary": "Records of a site's jobs, for each person those that he may see.",
         },
-        "paths": {ROOT + endpoint.path: {"get": _operation(endpoint)} for endpoint in endpoints},
+        "paths": {ROOT + endpoint.path: _operations(endpoint) for endpoint in endpoints},
         "components": {
             "schemas": {
                 "Run": RUN_SCHEMA,
@@ -58,6 +58,29 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
+def _operations(endpoint: Endpoint) -> dict[str, Any]:
+    found = {"get": _operation(endpoint)}
+    if endpoint.post is not None:
+        found["post"] = {
+            "operationId": f"post_{endpoint.name}",
+            "summary": endpoint.post.help,
+            "security": [{"token": []}],
+            "requestBody": {"required": True, **_content(endpoint.post.body)},
+            "responses": _responses(_content(endpoint.post.answer)["content"]),
+        }
+    return found
+
+
+def _responses(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "200": {"description": "What was asked for, or that it is kept.", "content": content},
+        **{
+            str(status): {"description": why, **_content({"$ref": "#/components/schemas/Error"})}
+            for status, why in ERRORS.items()
+        },
+    }
+
+
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     in_path = [_RUN] if "{run}" in endpoint.path else []
     csv = {"text/csv": {"schema": {"type": "string"}}} if endpoint.rows else {}
@@ -65,13 +88,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "operationId": endpoint.name,
         "summary": endpoint.help,
         "parameters": [*in_path, *map(_parameter, endpoint.parameters)],
-        "responses": {
-            "200": {"description": "What was asked for.", "content": {**_content(endpoint.answer)["content"], **csv}},
-            **{
-                str(status): {"description": why, **_content({"$ref": "#/components/schemas/Error"})}
-                for status, why in ERRORS.items()
-            },
-        },
+        "responses": _responses({**_content(endpoint.answer)["content"], **csv}),
     }
     return found
 

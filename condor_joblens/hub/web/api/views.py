@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -16,7 +17,8 @@ from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.hub.web.api.endpoints import ENDPOINTS, ROOT, Endpoint
+from condor_joblens.hub.rules.posted import TooOften, WrongPost
+from condor_joblens.hub.web.api.endpoints import ENDPOINTS, ROOT, Endpoint, Posting
 from condor_joblens.hub.web.api.openapi import document
 from condor_joblens.hub.web.api.parameters import read
 from condor_joblens.hub.web.desk import desk
@@ -97,6 +99,8 @@ def _missing(request: Any) -> HttpResponse:
 
 def _answering(endpoint: Endpoint) -> Callable[..., HttpResponse]:
     def answer(request: Any, **words: str) -> HttpResponse:
+        if request.method == "POST" and endpoint.post is not None:
+            return _posted(endpoint.post, request)
         if request.method != "GET":
             return error("nothing is changed here: ask with GET", 405)
         if endpoint.scopes and not endpoint.scopes & request.scopes:
@@ -116,6 +120,23 @@ def _answering(endpoint: Endpoint) -> Callable[..., HttpResponse]:
         return JsonResponse(found)
 
     return csrf_exempt(answer)  # type: ignore[no-any-return]  # whatever is no GET is refused there
+
+
+def _posted(posting: Posting, request: Any) -> HttpResponse:
+    """By a token alone: no page of another site can make a browser send one."""
+    if posting.scope not in request.scopes:
+        return error(f"post with a token of the scope {posting.scope}", 403)
+    try:
+        given = posting.read(request.read(posting.most_bytes + 1))
+        with _at_once.one_more(request.viewer.name):
+            return JsonResponse(posting.take(request.viewer.name, given))
+    except WrongPost as wrong:
+        return error(str(wrong), 400)
+    except (TooOften, OfOneViewer) as wrong:
+        return error(str(wrong), 429)
+    except JobLensError as wrong:
+        print(f"joblens-hub: {wrong}", file=sys.stderr, flush=True)
+        return error("the hub can't keep it for now", 503)
 
 
 def _found(endpoint: Endpoint, asked: dict[str, Any], viewer: Person) -> dict[str, Any] | None:
