@@ -1,8 +1,9 @@
-/* What bench_syscalls.py, bench_servers.py, bench_failing.py, bench_profile_calls.py and bench_recorder.py measure:
- * `calls VERB COUNT BATCHES [PATH]` prints the nanoseconds of one, batch by batch. */
+/* What bench_syscalls.py, bench_servers.py, bench_failing.py, bench_profile_calls.py, bench_recorder.py and
+ * bench_crash_stacks.py measure: `calls VERB COUNT BATCHES [PATH]` prints the nanoseconds of one, batch by batch. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,11 @@ static void pingpong(long count, long batches, int in, int out, int prints)
 	}
 }
 
+static void handle(int signal)
+{
+	(void)signal;
+}
+
 int main(int arguments, char **given)
 {
 	if (arguments < 4)
@@ -70,10 +76,14 @@ int main(int arguments, char **given)
 	if (!strcmp(given[1], "stat"))
 		which = CLOCK_MONOTONIC;	/* somebody else answers */
 
+	signal(SIGUSR1, handle);
 	for (long batch = 0; batch < batches; batch++) {
 		long began = now();
 
-		if (!strcmp(given[1], "getppid"))
+		if (!strcmp(given[1], "signal"))
+			for (long i = 0; i < count; i++)
+				raise(SIGUSR1);
+		else if (!strcmp(given[1], "getppid"))
 			for (long i = 0; i < count; i++)
 				syscall(SYS_getppid);
 		else if (!strcmp(given[1], "stat"))
