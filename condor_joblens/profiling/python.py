@@ -97,6 +97,10 @@ class Interpreter:
         """Whether it runs functions of Python here; compilers put parts of that elsewhere, and add to the name."""
         return runs_python(function) or address in self.code
 
+    def know_code_objects(self, kind: int) -> None:
+        """The type of code objects is at this address."""
+        self._types[kind] = True
+
     def threads(self) -> dict[int, list[int]]:
         """The innermost frames of each thread by its thread pointer; of several interpreters the latest first."""
         found: dict[int, list[int]] = {}
@@ -317,7 +321,7 @@ def _in_file(process: Process, files: Files, mapping: Mapping) -> Interpreter | 
         return None
     found = None
     with contextlib.suppress(ElfError):
-        places = elf.places(("_PyRuntime", "Py_Version", "interp_head"))
+        places = elf.places(("_PyRuntime", "Py_Version", "interp_head", "PyCode_Type"))
         start = elf.start(mapping.start, mapping.offset)
         version = _version(process, start, places, mapping.path)
         if "_PyRuntime" in places:
@@ -325,6 +329,8 @@ def _in_file(process: Process, files: Files, mapping: Mapping) -> Interpreter | 
         elif "interp_head" in places and version == (3, 6):
             found = Interpreter(process, version, TABLE[version], start + places["interp_head"])
         if found is not None:
+            if "PyCode_Type" in places:  # its name need not be in memory
+                found.know_code_objects(start + places["PyCode_Type"])
             # in each version from 3.6 to 3.14 it was by far the largest function; compilers can leave the name to a
             # small part of it, and put all else aside
             first, end = elf.largest_unnamed_function()
