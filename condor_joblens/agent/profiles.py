@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from condor_joblens.agent.output import unseen_parts
 from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
@@ -63,7 +64,7 @@ Lost = Callable[[list[int]], object]
 """What is done if a reader has ended: the numbers of the runs whose profiles may lack samples."""
 
 _NOTHING = bytes(messages.SAMPLED_BYTES)
-_MOST_ENDED = 256
+_MOST_ENDED = 2000
 
 
 @dataclass
@@ -73,7 +74,8 @@ class _Run:
     slot: int
     until: float = 0.0  # 0: it has not been sampled before
     counted: bytes = _NOTHING  # struct sampled
-    at_end: bytes = b""  # the same when it ended, if there was no reader by then
+    ended: float = 0.0  # when it ended (Unix time), if it has
+    at_end: bytes = _NOTHING  # what the kernel had counted then
 
 
 class Profiles:
@@ -98,7 +100,7 @@ class Profiles:
         self.on_seen: Seen = lambda run, until, lost: None
         self.on_lost: Lost = lambda runs: None
         self._runs: dict[int, _Run] = {}  # by their numbers
-        self._ended: dict[int, _Run] = {}  # while there was no reader: the next one makes their last windows
+        self._ended: dict[int, _Run] = {}  # whose last windows have not come: another reader makes them, if need be
         self._channel: socket.socket | None = None
         self._process: Process | None = None
         self._heard, self._pinged, self._not_before = 0.0, 0.0, 0.0
@@ -129,15 +131,14 @@ class Profiles:
 
     def end(self, run: int) -> None:
         """The run is not sampled any more; its last window comes in a moment."""
-        ended = self._runs.pop(run, None)
-        if ended is None:
+        known = self._runs.pop(run, None)
+        if known is None:
             return
-        counted = self._sensor.counted(ended.slot)
-        if self._channel is not None:
-            self._say(messages.END, messages.END_OF.pack(run, ended.slot, counted))
-        if self._channel is None and len(self._ended) < _MOST_ENDED:
-            ended.at_end = counted
-            self._ended[run] = ended
+        known.ended, known.at_end = time.time(), self._sensor.counted(known.slot)
+        while len(self._ended) >= _MOST_ENDED:
+            self._declare(next(iter(self._ended)))
+        self._ended[run] = known
+        self._tell_of_end(run, known)
 
     def close(self) -> None:
         """Ends the reader: nobody wants another window."""
@@ -180,7 +181,10 @@ class Profiles:
     def tick(self, now: float) -> None:
         """Once a round: starts a reader that is missing, and ends one that hangs; `now` is time.monotonic()."""
         if self._channel is None:
-            if (self._runs or self._ended) and now >= self._not_before:
+            if self._readers is None or self._sensor.loaded is None:  # nothing is sampled any more
+                for run in list(self._ended):
+                    self._declare(run)
+            elif (self._runs or self._ended) and now >= self._not_before:
                 self._start()
         elif now - self._heard > PATIENCE and not self._rests:
             self._log("the reader of samples hangs, and is started anew: profiles lack some minutes")
@@ -214,14 +218,23 @@ class Profiles:
         with contextlib.suppress(OSError):
             self._channel.send(b"%d" % self._table_bytes)
         self._tell_of_ring()
-        ended, self._ended = self._ended, {}
-        for run, known in [*ended.items(), *self._runs.items()]:
+        for run, known in [*self._ended.items(), *self._runs.items()]:
             self._tell_of(run, known)
-            if known.at_end:
-                self._say(messages.END, messages.END_OF.pack(run, known.slot, known.at_end))
+            if known.ended:
+                self._tell_of_end(run, known)
 
     def _tell_of(self, run: int, known: _Run) -> None:
         self._say(messages.BEGIN, messages.NEW_RUN.pack(run, known.slot, known.until, known.counted))
+
+    def _tell_of_end(self, run: int, known: _Run) -> None:
+        self._say(messages.END, messages.END_OF.pack(run, known.slot, known.ended, known.at_end))
+
+    def _declare(self, run: int) -> None:
+        """No reader makes the last window of a run that has ended: it says that nobody has seen what was in it."""
+        known = self._ended.pop(run)
+        begun = min(known.until or known.ended, known.ended)
+        for is_off_cpu, part in unseen_parts.of(begun, known.ended, known.counted, known.at_end):
+            self._keep(run, begun, known.ended, part, is_off_cpu)
 
     def _tell_of_ring(self) -> None:
         """The maps are new if the sensor was loaded anew; what was in the old ones is gone."""
@@ -346,6 +359,9 @@ class Profiles:
             self._crash(text)
         elif what == messages.SEEN:
             self._seen(*messages.SEEN_OF.unpack(text))
+        elif what == messages.ENDED:
+            (run,) = _unpacked(messages.NUMBER, text)
+            self._ended.pop(run, None)
         elif what == messages.STEADY:
             self._steady(*messages.STEADY_OF.unpack(text))
         elif what != messages.PONG:
@@ -440,7 +456,7 @@ class Profiles:
     def _seen(self, run: int, until: float, lost: int, counted: bytes) -> None:
         if not 0 < until < math.inf:
             raise ValueError("no time")
-        known = self._runs.get(run)
+        known = self._runs.get(run) or self._ended.get(run)
         if known is not None:
             known.until, known.counted = until, counted
         self.on_seen(run, until, lost)  # also of a run that is at a lower level by now

@@ -33,6 +33,7 @@ MERGED = 17  # MERGED_HEAD, and a part of what MERGE has asked for; nothing if i
 CRASH = 18  # CRASH_HEAD, as many bytes of words, and what is to be kept
 STEADY = 21  # STEADY_OF: since when a run has computed in the same places; 0: in others
 SEEN = 22  # SEEN_OF: a window has closed, even if there is nothing to keep
+ENDED = 24  # NUMBER: all that is kept of a run that is not sampled any more has been told
 PYTHON = 15  # struct process_key, and what its Python is: struct python_process
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
@@ -40,7 +41,7 @@ RUN = struct.Struct("<QI")  # its number, its slot
 SAMPLED_BYTES = 56  # struct sampled: what the kernel has counted
 NEW_RUN = struct.Struct(f"<QId{SAMPLED_BYTES}s")
 # its number, its slot, since when nobody has looked (Unix time; 0: nothing was before), and what was counted until then
-END_OF = struct.Struct(f"<QI{SAMPLED_BYTES}s")  # its number, its slot, and what was counted of it
+END_OF = struct.Struct(f"<QId{SAMPLED_BYTES}s")  # its number, its slot, when that was (Unix time), and what was counted
 REFUSED_OF = struct.Struct("<Qd?")  # the run, from when the part was, and whether it was of what has waited
 SEEN_OF = struct.Struct(f"<QdQ{SAMPLED_BYTES}s")
 # the run, until when, how many samples were lost with an earlier reader, and what the kernel had counted

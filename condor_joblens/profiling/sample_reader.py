@@ -178,6 +178,13 @@ class _Job:
     refused: int = 0  # samples in windows before this one that were not kept
     before: deque[_Before] = field(default_factory=lambda: deque(maxlen=_MOST_BEFORE))
 
+    def ended_at(self, ended: float) -> None:
+        """It was over before it was taken over from an earlier reader: then nobody could have looked any more."""
+        if ended >= self.counts.began:
+            return
+        self.unseen = tuple((begun, ended) for begun, _ in self.unseen if ended - begun > _GAP)
+        self.counts.began = self.unseen[0][0] if self.unseen else ended
+
     def forget_python(self, process: bytes) -> None:
         """What is known of its functions makes room for those of others."""
         found = self.pythons.pop(process, None)
@@ -360,7 +367,7 @@ class Reader:
     def _begin(self, run: int, slot: int, seen_until: float, counted: bytes) -> None:
         """Another reader may have counted it before: `counted`, until `seen_until`. The rest of that is lost."""
         if run in self._jobs:
-            self._end(run, slot, b"")
+            self._end(run, slot, time.time(), b"")
         now_counted = self._settled(slot) if seen_until else None
         counts = self._counts[run] = self._early.pop(run, Counts(time.time(), slot))
         counts.slot = slot
@@ -385,55 +392,57 @@ class Reader:
         settled: np.ndarray = self._sampled[slot].copy()
         return settled
 
-    def _end(self, run: int, _slot: int, counted: bytes) -> None:
-        """`counted`: of it, in all; if that is of another run, the slot has been given away."""
+    def _end(self, run: int, _slot: int, ended: float, counted: bytes) -> None:
+        """`ended`: when (Unix time); `counted`: of it, in all. If that is of another run, the slot was given away."""
         job = self._jobs.get(run)
-        if job is None:
-            return
-        self._take_samples()
-        self._tell_crashes(job)
-        self._close_window(job, counted)
-        del self._jobs[run], self._counts[run]
-        self._close_opener(job)
-        for key in [key for key, owner in self._processes.items() if owner == run]:
-            self._forget_process(key)
-        self._tables.forget_run(run)
+        if job is not None:
+            self._take_samples()
+            self._tell_crashes(job)
+            job.ended_at(ended)
+            self._close_window(job, counted, ended)
+            del self._jobs[run], self._counts[run]
+            self._close_opener(job)
+            for key in [key for key, owner in self._processes.items() if owner == run]:
+                self._forget_process(key)
+            self._tables.forget_run(run)
+        self._say(messages.ENDED, messages.NUMBER.pack(run))
 
-    def _close_window(self, job: _Job, counted: bytes = b"") -> None:
-        counts, until, before = job.counts, time.time(), job.counted
+    def _close_window(self, job: _Job, counted: bytes = b"", ended: float = 0.0) -> None:
+        """Another one begins; not if the run has `ended`: then this is its last one, and the ring has nothing of it."""
+        counts, is_last = job.counts, bool(ended)
+        until = max(counts.began, min(time.time(), ended)) if is_last else time.time()
         window, waits = self._window(job, counts, until), self._window(job, counts.off_cpu(), until)
-        told_samples = sum(window.stacks.values()) + window.left_out
         # the slot may be another run's by now
         after = np.frombuffer(counted, _SAMPLED)[0].copy() if counted else self._sampled[counts.slot].copy()
-        if int(after["run"]) == job.run:
-            if int(before["run"]) != job.run:
-                before = np.zeros((), _SAMPLED)
-            for name in ("samples", "not_ours", "lost"):
-                setattr(window, name, max(0, int(after[name]) - int(before[name])))
-            waits.waits, waits.samples, waits.taken = (
-                max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
-            )
-            # what is counted and still in the ring is the next window's
-            told = told_samples + window.lost + window.not_ours + job.lost
-            after["samples"] = int(before["samples"]) + told
-        window.samples = max(window.samples - window.lost - job.lost, told_samples)
-        window.lost += job.lost + job.refused
+        _count_samples(job, window, after, is_last)
+        _count_waits(job, waits, after)
+        if int(after["run"]) == job.run:  # what is counted and still in the ring is the next window's
+            began_with = int(job.counted["samples"]) if int(job.counted["run"]) == job.run else 0
+            after["samples"] = began_with + _told(window) + window.lost + window.not_ours
+        lost, window.lost = job.lost + job.refused, window.lost + job.refused
+        self._begin_window(job, until, after)
+        self._tell_steady(job, window)
+        self._keep_both(job, window, waits, is_last)
+        job.before.append(_Before(window.began, until, _told(window) + window.lost))
+        self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, lost, after.tobytes()))
+        job.close_by, job.is_asked, job.unseen, job.lost, job.refused = 0.0, False, (), 0, 0
+
+    def _begin_window(self, job: _Job, now: float, counted: np.ndarray) -> None:
+        """What waits to be told of crashes goes over into it."""
+        before = job.counts
+        job.counted, job.late = counted, LateMappings()
+        job.counts = self._counts[job.run] = Counts(now, before.slot, crashes=before.crashes)
+        job.counts.memory, job.counts.exceptions = before.memory, before.exceptions
+
+    def _keep_both(self, job: _Job, window: Window, waits: Window, is_last: bool) -> None:
+        """The window on the CPU and that off it, with the times before them at which nobody looked."""
         window.unseen = job.unseen
         job.unseen_off_cpu += job.unseen
-        self._tell_steady(job, window)
-        told = sum(waits.stacks.values()) + waits.left_out
-        waits.is_off_cpu, waits.lost, waits.samples = True, max(0, waits.samples - told), told
-        job.counted, job.late = after, LateMappings()
-        job.counts = self._counts[job.run] = Counts(until, counts.slot, crashes=counts.crashes)
-        job.counts.memory, job.counts.exceptions = counts.memory, counts.exceptions
-        if waits.waits or waits.stacks:
+        if waits.waits or waits.stacks or (is_last and job.unseen_off_cpu):
             waits.unseen, job.unseen_off_cpu = job.unseen_off_cpu, ()
             self._keep(waits)
         if window.samples or window.lost or window.unseen or job.is_asked:
             self._keep(window)
-        job.before.append(_Before(window.began, until, told_samples + window.lost))
-        self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, job.lost + job.refused, after.tobytes()))
-        job.close_by, job.is_asked, job.unseen, job.lost, job.refused = 0.0, False, (), 0, 0
 
     def _refused(self, run: int, began: float, is_off_cpu: bool) -> None:
         """The window before could not be kept, as on a disk that is full: the next one says so."""
@@ -739,6 +748,36 @@ class Reader:
 
     def _drop_rows(self, number: int) -> None:
         self._say(messages.DROP, messages.FILE.pack(number))
+
+
+def _told(window: Window) -> int:
+    """The samples, or nanoseconds, of which something is in it."""
+    return sum(window.stacks.values()) + window.left_out
+
+
+def _count_samples(job: _Job, window: Window, after: np.ndarray, is_last: bool) -> None:
+    """Its numbers, of what the kernel has counted. What is not there of the last window will not come any more."""
+    if int(after["run"]) == job.run:
+        before = job.counted if int(job.counted["run"]) == job.run else np.zeros((), _SAMPLED)
+        for name in ("samples", "not_ours", "lost"):
+            setattr(window, name, max(0, int(after[name]) - int(before[name])))
+    window.samples = max(window.samples - window.lost - job.lost, _told(window))
+    if is_last:
+        missing = max(0, window.samples - window.not_ours - _told(window))
+        window.samples -= missing
+        job.lost += missing
+    window.lost += job.lost
+
+
+def _count_waits(job: _Job, waits: Window, after: np.ndarray) -> None:
+    """The same, of what has waited: `lost` is what no stack stands for."""
+    waits.is_off_cpu = True
+    if int(after["run"]) == job.run:
+        before = job.counted if int(job.counted["run"]) == job.run else np.zeros((), _SAMPLED)
+        waits.waits, waits.samples, waits.taken = (
+            max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
+        )
+    waits.lost, waits.samples = max(0, waits.samples - _told(waits)), _told(waits)
 
 
 def _grown(before: np.ndarray, after: np.ndarray, first: str, *less: str) -> int:

@@ -293,6 +293,39 @@ def test_what_is_lost_with_a_reader_is_declared(
     assert [seen for seen in profiled.seen if seen[1]] == [(RUN, found.lost)]
 
 
+@pytest.mark.parametrize("is_unloaded", [False, True], ids=["another reader", "nobody"])
+def test_the_last_part_of_a_job_that_ends_without_a_reader_is_declared(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], is_unloaded: bool
+) -> None:
+    """By the next reader, which has what the ring still has. If nothing is sampled any more there is none."""
+    pid = start(slot, programs["shared"], "plain")
+    profiled.window(pid)
+    kept = everything(profiled)
+    before = profiled.counted()
+    profiled.until(lambda: profiled.counted() >= before + ENOUGH)
+    os.kill(profiled.profiles.pid, signal.SIGKILL)
+    profiled.until(lambda: not profiled.profiles.pid)
+    sensor = slot.tracer.sensors["profile"]
+    counted = sensor.stop(slot.index)
+    assert counted is not None
+    profiled.profiles.end(RUN)
+    ended = time.time()
+    end([pid])
+    if is_unloaded:
+        sensor.sensor.unload()
+    parts = len(profiled.kept)
+    profiled.until(lambda: len(profiled.kept) > parts)
+    found = everything(profiled)
+    assert found.samples + found.lost + found.not_ours == int(counted["samples"][0])
+    assert found.lost > kept.lost == 0
+    ((first, last),) = found.unseen
+    assert kept.begun < first < last <= ended + 0.01
+    assert counts(found).startswith("not seen from ")
+    profiled.until(lambda: View.OFF_CPU in [each.view for each in profiled.waits if each.unseen])
+    assert profiled.waits[-1].unseen == found.unseen
+    assert profiled.profiles._ended == {}
+
+
 def test_the_hole_that_a_killed_joblensd_leaves_is_declared(
     slot: Slot, profiled: Profiled, programs: dict[str, Path]
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -182,3 +184,50 @@ def test_the_reader_of_samples_is_a_user_without_any_right(course: Course) -> No
 def test_joblensd_has_nothing_to_complain_of(course: Course) -> None:
     for words in ("reader of samples", "may not make the system call", "Traceback"):
         assert words not in course.log
+
+
+def busy(pool: Pool, name: str) -> int:
+    """A job at level profile that is busy until its file is there, and then ends well."""
+    pool.shell(f"rm -f /home/alice/end-{name}")
+    return pool.submit(
+        "executable = /bin/sh\n"
+        f"arguments = \"-c 'until test -e /home/alice/end-{name}; do openssl speed -seconds 1 -evp sha256; done'\"\n"
+        '+JobLensLevel = "profile"\nqueue'
+    )
+
+
+def profile(pool: Pool, cluster: int) -> dict[str, Any]:
+    """Its profile as JSON; empty if there is none yet."""
+    said = pool.run("joblens", "flame", f"{cluster}.0", "--format", "json", user="alice", check=False).stdout
+    return dict(json.loads(said)) if said else {}
+
+
+def test_what_went_with_a_killed_joblensd_is_declared_and_no_job_is_harmed(brisk: Pool) -> None:
+    """What was kept before stays. One job goes on, and is sampled again; one has ended while there was no joblensd."""
+    with brisk.config(CONFIG):
+        brisk.run("joblens", "restart")
+        staying, leaving = busy(brisk, "staying"), busy(brisk, "leaving")
+        before = {job: brisk.until(lambda job=job: profile(brisk, job), "a first part") for job in (staying, leaving)}
+        with brisk.without_joblensd(signal.SIGKILL):
+            killed_at = time.time()
+            brisk.shell("touch /home/alice/end-leaving")
+            brisk.wait_ended(leaving)
+        for job, first_part in before.items():
+
+            def seen_again(job: int = job) -> dict[str, Any]:
+                found = profile(brisk, job)
+                return found if found.get("Unseen") else {}
+
+            found = brisk.until(seen_again, f"what is unseen of job {job}")
+            assert found["BeginTime"] == first_part["BeginTime"] and found["Samples"] >= first_part["Samples"] > 0
+            (hole,) = found["Unseen"]
+            assert first_part["EndTime"] <= hole["BeginTime"] <= killed_at <= hole["EndTime"] <= time.time()
+            svg = brisk.run("joblens", "flame", f"{job}.0", "--output", "-", user="alice").stdout
+            assert "not seen from " in svg
+        (job,) = brisk.jobs(staying)
+        assert (job["JobStatus"], job["NumJobStarts"]) == (2, 1), "it has gone on"
+        brisk.shell("touch /home/alice/end-staying")
+        for cluster in (staying, leaving):
+            (ended,) = brisk.wait_ended(cluster)
+            assert (ended["ExitCode"], ended["NumJobStarts"]) == (0, 1)
+    brisk.run("joblens", "restart")

@@ -7,6 +7,7 @@ import os
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,14 @@ import numpy as np
 import pytest
 
 from condor_joblens.agent.profiles import Profiles
+from condor_joblens.profiles import pprof
+from condor_joblens.profiles.profile import View
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling.python_offsets import Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
 from condor_joblens.profiling.sample_reader import MOST_PYTHONS, Reader, _Job, _Look
 from condor_joblens.profiling.unwind_tables import NO_PLACE
-from condor_joblens.tracer import map_changes
+from condor_joblens.tracer import map_changes, map_layout
 from condor_joblens.tracer.map_changes import MapChanges
 from condor_joblens.tracer.sensors.profile import Profile as ProfileSensor
 
@@ -295,9 +298,62 @@ def test_another_reader_is_told_how_far_the_one_before_has_come(channel: tuple[s
         by_run = {each[0]: each[1:] for each in map(messages.NEW_RUN.unpack, told_again[messages.BEGIN])}
         assert by_run[1] == (1, 1000.0, SAMPLED)
         assert by_run[2][1] > 0 and by_run[2][2] == bytes(messages.SAMPLED_BYTES)
-        assert [messages.END_OF.unpack(each) for each in told_again[messages.END]] == [(2, 2, SAMPLED[::-1])]
+        ((run, slot, ended, counted),) = map(messages.END_OF.unpack, told_again[messages.END])
+        assert (run, slot, counted) == (2, 2, SAMPLED[::-1]) and 0 < ended <= time.time()
         profiles.close()
         assert len(lost) == 1, "joblensd ends: nobody is told"
+
+
+def test_what_a_reader_has_not_confirmed_of_runs_that_ended_the_next_one_is_told(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    """It has been told of their ends, and may have hung. If nothing is sampled any more, it is declared at once."""
+    sensor: Any = Sensor(channel[0].fileno())
+    readers: Any = Readers()
+    kept: list[tuple[int, float, float, pprof.Profile, bool]] = []
+
+    def keep(run: int, begun: float, ended: float, data: bytes, is_off_cpu: bool) -> bool:
+        kept.append((run, begun, ended, pprof.decode(data), is_off_cpu))
+        return True
+
+    with contextlib.closing(readers), selectors.DefaultSelector() as selector:
+        profiles = Profiles(sensor, 1 << 20, readers, ignore, keep, ignore, selector, ignore)
+        for run in (1, 2):
+            profiles.begin(run, run)
+        readers.theirs.send(bytes([messages.SEEN]) + messages.SEEN_OF.pack(1, 1000.0, 0, counted_of(1, 500)))
+        profiles._receive()
+        sensor.sampled = counted_of(1, 800)
+        for run in (1, 2):
+            profiles.end(run)
+        readers.theirs.send(bytes([messages.ENDED]) + messages.NUMBER.pack(2))
+        profiles._receive()
+        readers.theirs.close()
+        profiles._receive()
+        profiles.tick(profiles._not_before)
+        told_again = packets(readers.theirs)
+        assert [messages.NEW_RUN.unpack(each)[::2] for each in told_again[messages.BEGIN]] == [(1, 1000.0)]
+        assert [messages.END_OF.unpack(each)[0] for each in told_again[messages.END]] == [1]
+        readers.theirs.close()
+        profiles._receive()
+        assert kept == []
+        sensor.loaded = None
+        profiles.tick(profiles._not_before)
+        profiles.tick(profiles._not_before)
+        profiles.close()
+    assert [(run, begun, is_off_cpu) for run, begun, _, _, is_off_cpu in kept] == [
+        (1, 1000.0, False),
+        (1, 1000.0, True),
+    ]
+    for _, begun, ended, part, _ in kept:
+        assert [pytest.approx(pair, abs=0.01) for pair in part.unseen] == [(begun, ended)]
+        assert (part.samples, part.lost) == ((0, 300) if part.view is View.ON_CPU else (0, 0))
+
+
+def counted_of(run: int, samples: int) -> bytes:
+    """What the kernel has counted of a run."""
+    counted = np.zeros((), map_layout.SAMPLED)
+    counted["run"], counted["samples"] = run, samples
+    return counted.tobytes()
 
 
 def test_a_reader_that_takes_nothing_is_named_in_the_log(channel: tuple[socket.socket, socket.socket]) -> None:

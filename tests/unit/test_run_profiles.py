@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from agent_node import OWNER, Made, make
 from test_run_artifacts import told
 
+from condor_joblens.agent.levels import profile_level
 from condor_joblens.agent.output import run_artifacts, run_profiles
 from condor_joblens.agent.output.run_profiles import RunProfiles
+from condor_joblens.cli.flame import rendered
+from condor_joblens.export import profile_records
 from condor_joblens.model.events import EventKind
-from condor_joblens.profiles import pprof, segment
-from condor_joblens.profiles.profile import Profile, View
+from condor_joblens.model.levels import Level
+from condor_joblens.profiles import flame_graph, pprof, segment, unseen
+from condor_joblens.profiles.profile import Profile, View, merged
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
+
+BEGIN = 1_700_000_000.0
 
 
 @pytest.fixture
@@ -234,3 +244,47 @@ def test_a_full_disk_costs_a_part_alone_and_it_is_said(made: Made, disk: Callabl
     (place / "other").unlink()
     assert profiles.keep(number_of(made, run), 2.0, 3.0, large)
     assert kept_times(made, profiles, run)[-1] == (2.0, 3.0)
+
+
+@pytest.mark.parametrize("is_starting", [False, True], ids=["it was back by then", "it was not"])
+def test_what_only_a_killed_joblensd_has_sampled_of_a_run_that_is_over_is_declared(
+    made: Made, profiles: RunProfiles, is_starting: bool
+) -> None:
+    """From its last part to the next joblensd, once: in pictures, JSON and records."""
+    run = made.begin("12.0")
+    number, node = number_of(made, run), made.node
+    profiles.begin(run)
+    profiles.keep(number, BEGIN, BEGIN + 60.0, segment.joined("62% f", pprof.encode(Profile(BEGIN, BEGIN + 60.0))))
+    node.runs.state["profile_seen"][run] = BEGIN + 60.0
+    node.runs.rows["level_number"][run] = int(Level.PROFILE)
+    node.runs.rows["profile_hottest"][run] = b"62% f"
+    if not is_starting:
+        node.sampling = profile_level.Sampling(Any, Any, profiles, Any)  # type: ignore[arg-type]
+        node.sampling.cut_off[number] = time.time()
+        node.runs.state["kernel_slot"][run] = -1
+        node.sampling.waits = node.sampling.profiles = SimpleNamespace(end=lambda number: None)
+    for _ in range(2):
+        profile_level.finish(made.agent.levels, run)
+    reader = ArtifactReader(made.agent.output.artifacts.store.folder)
+    parts = [reader.read(name) for _, _, _, name in told(made)]
+    assert [header.kind for header, _ in parts] == ["profile", "profile", "off_cpu"]
+    assert bytes(node.runs.rows["profile_hottest"][run]) == b"62% f"
+    of_cpu = merged(pprof.decode(content) for header, content in parts if header.kind == "profile")
+    ((first, last),) = of_cpu.unseen
+    assert first == pytest.approx(BEGIN + 60.0, abs=0.01) and last == pytest.approx(time.time(), abs=60.0)
+    for each in (of_cpu, *(pprof.decode(content) for _, content in parts[1:])):
+        assert "not seen from " in flame_graph.flame_graph(each)
+        assert json.loads(rendered(each, "json"))["Unseen"] == unseen.records(((first, last),))
+    fields = profile_records.fields(parts[1][0], pprof.decode(parts[1][1]), "node01")
+    assert (fields["Unseen"], fields["Total"]) == (unseen.records(((first, last),)), 0)
+
+
+def test_of_a_run_that_is_sampled_to_its_end_nothing_is_declared(made: Made, profiles: RunProfiles) -> None:
+    run = made.begin("12.0")
+    made.node.runs.state["profile_seen"][run] = BEGIN
+    made.node.runs.rows["level_number"][run] = int(Level.PROFILE)
+    made.node.sampling = profile_level.Sampling(Any, Any, profiles, Any)  # type: ignore[arg-type]
+    made.node.sampling.waits = made.node.sampling.profiles = SimpleNamespace(end=lambda number: None)
+    made.node.runs.state["kernel_slot"][run] = -1
+    profile_level.finish(made.agent.levels, run)
+    assert told(made) == []

@@ -67,7 +67,7 @@ def _tell(agent: Agent, run: int, has_died: bool) -> None:
     agent.node.guard(run, "traceback", agent.tracebacks.keep_all, agent.output.artifacts, run)
     code = agent.node.guard(run, "exit code", death.exit_code, agent.node, run)
     agent.output.events.run_ended(run, UNKNOWN_EXIT if code is None else code)
-    agent.node.guard(run, "profile", profile_level.end, agent.levels, run)
+    agent.node.guard(run, "profile", profile_level.finish, agent.levels, run)
 
 
 def cgroup_gone(agent: Agent, run: int, between: Callable[[], None] = lambda: None) -> None:
@@ -113,7 +113,7 @@ def close_run(agent: Agent, run: int) -> None:
     node = agent.node
     handles = node.handles.get(run)
     for step in (
-        lambda run: profile_level.end(agent.levels, run),
+        lambda run: profile_level.finish(agent.levels, run),
         lambda run: recorder_level.end(agent.levels, run),
         lambda run: agent.tracebacks.end(agent.output.artifacts, run),
         node.collectors.forget,

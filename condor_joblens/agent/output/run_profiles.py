@@ -66,7 +66,7 @@ class RunProfiles:
         about = self._about.get(run_number)
         if about is None:
             return True  # of a run before joblensd's own start
-        if not is_off_cpu:
+        if hottest and not is_off_cpu:
             self._artifacts.say_hottest(run_number, hottest)
         kind = OFF_CPU_KIND if is_off_cpu else KIND
         about = dataclasses.replace(about, kind=kind, content_type=pprof.CONTENT_TYPE, begun=begun, ended=ended)
