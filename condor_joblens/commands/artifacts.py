@@ -56,7 +56,8 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
         return
     chosen = [stored for stored in found if name in (stored.name, stored.name.partition(".")[2])]
     if not chosen:
-        raise Refused(f"the job has no artifact {name[:60]}: it has {', '.join(stored.name for stored in found[-5:])}")
+        kinds = sorted({stored.name.partition(".")[2] for stored in found})
+        raise Refused(f"the job has no artifact {name[:60]}, but {', '.join(kinds[:10])}: {_NEEDS}")
     newest = max(chosen, key=lambda stored: (stored.ended, stored.begun, int(stored.name.partition(".")[0])))
     _File(node.artifacts.folder, newest.name, stream, MOST_AFAR if request.vouched is not None else None).send()
 

@@ -32,11 +32,11 @@ def find(node: NodeProtocol, request: Request) -> int:
 def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     """Gives a run a level by hand, takes that back, or only tells what it has. Raises Refused."""
     state = node.runs.state
-    if request.uid != 0 and time.monotonic() - state["override_changed_at"][run] < NOT_SO_OFTEN:
-        raise Refused("it was changed a moment ago: try again in two seconds")
     level, clear = request.arguments.get("level"), request.arguments.get("clear", False)
     if (level is not None or clear) and (why := node.level_refusal(run, level, request.uid == 0)):
         raise Refused(why)
+    if request.uid != 0 and time.monotonic() - state["override_changed_at"][run] < NOT_SO_OFTEN:
+        raise Refused("it was changed a moment ago: try again in two seconds")
     if level is not None:
         _give(node, run, level, request)
     elif clear:

@@ -64,6 +64,14 @@ class CodeObject(NamedTuple):
     first_line: int
     size: int  # bytes of instructions
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is none of a program's: from 3.12 on the interpreter calls `__init__` by code of its own.
+
+        That is _Py_InitCleanup in Python/specialize.c.
+        """
+        return self.name == self.file == "__init__"
+
 
 @dataclass(frozen=True)
 class Calls:
@@ -146,19 +154,20 @@ class Interpreter:
             if at.frame_owner != NONE and at.frame_is_entry == NONE and memory[at.frame_owner] >= _IN_C:
                 yield None, True, True
                 continue
-            frame = self._frame(memory, address)
+            frame, is_own = self._frame(memory)
             is_last = at.frame_owner == NONE or (at.frame_is_entry != NONE and bool(memory[at.frame_is_entry]))
-            yield frame, frame is not None, is_last
+            yield frame, is_own or frame is not None, is_last
         if last:
             yield None, False, True
 
-    def _frame(self, memory: bytes, address: int) -> PythonFrame | None:
+    def _frame(self, memory: bytes) -> tuple[PythonFrame | None, bool]:
+        """A frame, and whether it is the interpreter's own, of which nothing is told."""
         code = _word_in(memory, self._at.frame_code) & ~_TAGS
         known = self.code_at(code)
-        if known is None:
-            return None
+        if known is None or known.is_own:
+            return None, known is not None
         line = line_at(self.version, self._at, code, known, _word_in(memory, self._at.frame_instruction))
-        return PythonFrame(known.name, known.file, line)
+        return PythonFrame(known.name, known.file, line), False
 
     def code_at(self, address: int) -> CodeObject | None:
         """The code object at an address, as it was when it was first asked for; None if there is none."""

@@ -868,6 +868,8 @@ def _frame_of_python(job: _Job, process: bytes, code: int, instruction: int) -> 
     known = found.codes.get(code) if found is not None else None
     if found is None or known is None:
         return None if found is not None and code in found.codes else Frame(Kind.PYTHON)
+    if known.is_own:
+        return None
     line = python.line_at(found.version, found.layout, code, known, instruction)
     return Frame(Kind.PYTHON, function=known.name, source=known.file, line=line)
 

@@ -23,6 +23,7 @@ class Socket:
     words: str
     protocol: str  # tcp, udp or unix
     peer: str = ""  # 10.0.0.2:1094
+    here: str = ""  # 10.0.0.1:4242
     is_listening: bool = False
 
 
@@ -47,6 +48,22 @@ def find(process: Process, inode: int) -> Socket | None:
     return None
 
 
+def other_end(process: Process, end: Socket) -> int:
+    """The inode of a TCP socket's other end, if that is on this address, too; 0 if it is elsewhere, or gone.
+
+    A process of the network namespace has both in its tables.
+    """
+    if end.protocol != "tcp" or not end.peer or end.here.rpartition(":")[0] != end.peer.rpartition(":")[0]:
+        return 0
+    for table in ("tcp", "tcp6"):
+        for line in process.lines(f"net/{table}")[1:]:
+            words = line.split()
+            other = _internet(table, words) if len(words) > 9 else None
+            if other is not None and (other.here, other.peer) == (end.peer, end.here) and words[9].isdigit():
+                return int(words[9])
+    return 0
+
+
 def inode_of(target: str) -> int:
     """The number in the link `socket:[1234]`; 0 if that is no socket."""
     found = re.fullmatch(r"socket:\[(\d+)\]", target)
@@ -63,7 +80,7 @@ def _internet(table: str, words: list[str]) -> Socket | None:
     state = f", {_STATES.get(number, 'in an unknown state')}" if protocol == "tcp" else ""
     if there.endswith(":0"):
         return Socket(f"{protocol} {here}{state}", protocol, is_listening=number == _LISTENING)
-    return Socket(f"{protocol} {here} -> {there}{state}", protocol, there)
+    return Socket(f"{protocol} {here} -> {there}{state}", protocol, there, here)
 
 
 def _address(text: str) -> str:

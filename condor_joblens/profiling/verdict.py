@@ -37,7 +37,8 @@ _PASSED_ON = {Cause.CHILD, Cause.THREAD, Cause.PIPE}
 """For which another process or thread of the job is waited for: what that one waits for tells more."""
 
 _LOCKS = {Cause.FILE_LOCK, Cause.MUTEX}
-"""The same, if who has the lock waits for something itself."""
+_HELD_UP = _LOCKS | {Cause.NETWORK}
+"""The same, if who has the lock, or is at the other end, waits for something itself."""
 
 _SUSPICIOUS = _LOCKS | {
     Cause.DEADLOCK, Cause.PIPE, Cause.NETWORK, Cause.FILE, Cause.PAGE, Cause.TERMINAL, Cause.SEMAPHORE, Cause.QUEUE,
@@ -48,7 +49,7 @@ _SUSPICIOUS = _LOCKS | {
 _WITHIN = {Cause.FUTEX, Cause.MUTEX, Cause.THREAD, Cause.CHILD}
 """For which only threads of the job can end the wait."""
 
-_BETWEEN_PROCESSES = {Cause.CHILD, Cause.PIPE, Cause.FILE_LOCK}
+_BETWEEN_PROCESSES = {Cause.CHILD, Cause.PIPE, Cause.FILE_LOCK, Cause.NETWORK}
 """For which another process of the job can be waited for."""
 
 _VERBS = {
@@ -85,8 +86,18 @@ def judge(pairs: Sequence[Pair]) -> Verdict:
     thread, wait = telling
     if wait.cause is Cause.FUTEX:
         return Verdict(Cause.UNKNOWN, described(thread, wait), thread.tid, _is_closed(living))
+    sleepers = [pair for pair in living if pair[0].is_first and pair[1].cause is Cause.SLEEP]
+    if wait.cause is Cause.SLEEP and len({each.object for _, each in sleepers}) > 1:
+        return Verdict(Cause.SLEEP, _sleeping(sleepers))
     is_suspicious = wait.cause in _SUSPICIOUS and not wait.has_deadline and wait.object != FROZEN
     return Verdict(wait.cause, described(thread, wait), thread.tid, is_suspicious)
+
+
+def _sleeping(pairs: Sequence[Pair]) -> str:
+    """Who looks for something again and again sleeps as well as who has it: none of them tells more."""
+    some = ", ".join(f"{thread.pid} ({thread.name}) {wait.object}" for thread, wait in pairs[:4])
+    more = f", and {len(pairs) - 4} more" if len(pairs) > 4 else ""
+    return f"{len(pairs)} processes sleep: {some}{more}"
 
 
 def with_fact(said: Verdict, fact: str) -> Verdict:
@@ -99,8 +110,9 @@ def has_lasted(pairs: Sequence[Pair], said: Verdict, least: float) -> bool:
 
     Other waits may be interrupted in the kernel, as by clients of file servers, and go on.
     """
-    waited = max((thread.waited for thread, _ in pairs if thread.tid == said.tid), default=least)
-    return said.cause is not Cause.NETWORK or waited >= least
+    telling = {said.tid, *said.cycle}
+    waited = [thread.waited for thread, wait in pairs if thread.tid in telling and wait.cause is Cause.NETWORK]
+    return min(waited, default=least) >= least
 
 
 def fingerprint(pairs: Sequence[Pair], said: Verdict) -> str:
@@ -235,7 +247,7 @@ def _telling(pairs: Sequence[Pair]) -> Pair | None:
 
 def _is_passed_on(thread: Thread, wait: Wait, pairs: Sequence[Pair]) -> bool:
     """Whether who is waited for is there, and tells more than this thread."""
-    if wait.cause not in _PASSED_ON | _LOCKS:
+    if wait.cause not in _PASSED_ON | _HELD_UP:
         return False
     if wait.holder_tid:
         holders = [pair for pair in pairs if pair[0].tid == wait.holder_tid]

@@ -28,7 +28,7 @@ _OF_ITSELF = "something of its own process, which has no other thread"
 _MUTEX = struct.Struct("<iIi")  # __lock, __count, __owner of glibc's pthread_mutex_t
 _WRITES_ONLY, _ACCESS = os.O_WRONLY, os.O_ACCMODE
 _MOST_LINKS = 20_000
-"""Open files that are looked at to find the other ends of pipes."""
+"""Open files that are looked at to find the other ends of pipes, and as many for those of sockets."""
 
 
 class Waits:
@@ -45,6 +45,7 @@ class Waits:
         self.processes = {pid: Process(pid, proc) for pid in self._threads}
         self._locks: list[file_locks.FileLock] | None = None
         self._pipes: dict[str, list[tuple[int, int]]] | None = None
+        self._sockets_of: dict[str, list[int]] | None = None
 
     def of(self, thread: Thread) -> Wait:
         """What it waits for."""
@@ -233,7 +234,7 @@ class Waits:
             return Wait(Cause.FUTEX, "something of another thread or process")
         wait = _at(ends[named[0]], process, known[named[0]])
         if len(ends) == 1:
-            return wait
+            return self._behind(wait, ends[0], process)
         words = f"{wait.object}, and {len(ends) - 1} others"
         return replace(wait, object=words) if len(named) == 1 else Wait(Cause.NETWORK, words)
 
@@ -265,7 +266,7 @@ class Waits:
         if inode := sockets.inode_of(descriptor.target):
             # the kernel gives up a connection that is not answered
             end = sockets.find(process, inode) or sockets.UNKNOWN
-            wait = _at(end, process, descriptor)
+            wait = self._behind(_at(end, process, descriptor), end, process)
             return replace(wait, has_deadline=thread.call == "connect", is_silent=thread.call in calls.READS)
         if descriptor.target.startswith("pipe:") or inner & _IN_PIPES:
             return self._pipe(thread, process, descriptor, thread.call in calls.WRITES)
@@ -310,6 +311,28 @@ class Waits:
                         if end is not None:
                             self._pipes.setdefault(name, []).append((pid, end.flags))
         return self._pipes.get(target, [])
+
+    def _behind(self, wait: Wait, end: sockets.Socket, process: Process) -> Wait:
+        """The same, with the process at a socket's other end, if only another process of the job has that."""
+        inode = sockets.other_end(process, end)
+        others = set(self._owners(f"socket:[{inode}]")) if inode else set()
+        if len(others) != 1 or process.pid in others:
+            return wait
+        (pid,) = others
+        return replace(wait, holder=self._named(pid), holder_pid=pid)
+
+    def _owners(self, target: str) -> list[int]:
+        """The processes of the job that have this socket open."""
+        if self._sockets_of is None:
+            self._sockets_of, left = {}, _MOST_LINKS
+            for pid, process in self.processes.items():
+                for _, name in process.targets():
+                    left -= 1
+                    if left < 0:
+                        break
+                    if name.startswith("socket:"):
+                        self._sockets_of.setdefault(name, []).append(pid)
+        return self._sockets_of.get(target, [])
 
     def _path(self, thread: Thread) -> Wait:
         inner = {function(frame) for frame in thread.kernel}

@@ -374,6 +374,25 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		tell("protocol", "unix");
 		tell_open(ends[0]);
 		checked(read(ends[0], &byte, 1));
+	} else if (way == "both_receive") {
+		struct sockaddr_in address = {};
+		socklen_t size = sizeof(address);
+		int server = checked(socket(AF_INET, SOCK_STREAM, 0)), here = checked(socket(AF_INET, SOCK_STREAM, 0));
+
+		address.sin_family = AF_INET;
+		address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		checked(bind(server, reinterpret_cast<struct sockaddr *>(&address), size));
+		checked(listen(server, 1));
+		checked(getsockname(server, reinterpret_cast<struct sockaddr *>(&address), &size));
+		checked(connect(here, reinterpret_cast<struct sockaddr *>(&address), size));
+		int there = checked(accept(server, nullptr, nullptr)), child = checked(fork());
+
+		checked(close(child ? there : here));
+		if (child) {
+			tell("cycle", getpid());
+			tell("cycle", child);
+		}
+		checked(recv(child ? here : there, &byte, 1, 0));
 	} else if (way == "ofd") {
 		struct flock lock = {};
 

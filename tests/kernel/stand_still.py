@@ -101,9 +101,22 @@ def run_sorted():
     sorted([Sorted(), Sorted()])
 
 
+class Made:
+    """From Python 3.12 on the interpreter calls this by code of its own, once it has done so a few times."""
+
+    def __init__(self, number):
+        if number == 99:
+            read(1)
+
+
+def run_made():
+    for number in range(100):
+        Made(number)
+
+
 def main():
     LOCK.acquire()
-    for work in (run_generated, with_more_lines, run_awaits, run_code, run_sorted):
+    for work in (run_generated, with_more_lines, run_awaits, run_code, run_sorted, run_made):
         threading.Thread(target=work, name=work.__name__, daemon=True).start()
     list(map(lambda number: [read(number) for _ in "x"], [3]))
 

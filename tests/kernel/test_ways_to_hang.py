@@ -67,6 +67,7 @@ CPP = {
     "pipe_of_child": Way("sleep", is_harmless=True, first="pipe"),
     "unread_child": Way("deadlock"),
     "locked_out_child": Way("deadlock"),
+    "both_receive": Way("deadlock"),
     "behind_terminal": Way("unknown", is_harmless=True),
     "fifo": Way("pipe", needs="fifo"),
     "recv": Way("network"),

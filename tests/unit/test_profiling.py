@@ -76,6 +76,31 @@ def test_processes_that_wait_for_each_other_are_a_deadlock() -> None:
     )
 
 
+def test_processes_that_each_wait_to_receive_from_the_other_are_a_deadlock_if_it_lasts() -> None:
+    """No call tells a socket's own time-out."""
+    one = Wait(Cause.NETWORK, "tcp a -> b", "process 20 (name20)", holder_pid=20, protocol="tcp", is_silent=True)
+    other = dataclasses.replace(one, object="tcp b -> a", holder_pid=10)
+    pairs = [(thread(10), one), (thread(20, 20, waited=3.0), other)]
+    said = verdict.judge(pairs)
+    assert (said.cause, said.cycle) == (Cause.DEADLOCK, (10, 20))
+    assert "10 (name10) waits on tcp a -> b of 20" in said.sentence
+    assert verdict.has_lasted(pairs, said, 3.0) and not verdict.has_lasted(pairs, said, 4.0)
+
+
+def test_who_waits_for_another_process_of_the_job_by_a_socket_tells_less_than_that() -> None:
+    asks = Wait(Cause.NETWORK, "tcp a -> b", "process 20 (name20)", holder_pid=20, protocol="tcp")
+    assert verdict.judge([(thread(10), asks), (thread(20, 20), Wait(Cause.FILE, "/x"))]).tid == 20
+    assert verdict.judge([(thread(10), asks), (thread(20, 20), Wait(Cause.CLIENT))]).tid == 10
+
+
+def test_of_several_that_sleep_none_tells_more() -> None:
+    """As one that looks every 0.1 s for what the other has."""
+    looks, has = Wait(Cause.SLEEP, "for 0.1 s"), Wait(Cause.SLEEP, "until a time")
+    said = verdict.judge([(thread(10, waited=0.0), looks), (thread(20, 20), has)])
+    assert (said.cause, said.tid, said.is_suspicious) == (Cause.SLEEP, 0, False)
+    assert said.sentence == "2 processes sleep: 10 (name10) for 0.1 s, 20 (name20) until a time"
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -382,7 +407,9 @@ class Tables(Process):
 
     def text(self, name: str) -> str:
         lines = {
-            "net/tcp": "head\n 0: 0100007F:1F90 0200007F:0050 01 0:0 0:0 0 0 0 55 1\n",
+            "net/tcp": "head\n 0: 0100007F:1F90 0200007F:0050 01 0:0 0:0 0 0 0 55 1\n"
+            " 1: 0100007F:0001 0100007F:0002 01 0:0 0:0 0 0 0 60 1\n"
+            " 2: 0100007F:0002 0100007F:0001 01 0:0 0:0 0 0 0 61 1\n",
             "net/tcp6": f"head\n 0: {'0' * 16}FFFF00000100007F:0050 {'0' * 32}:0000 0A 0:0 0:0 0 0 0 56 1\n",
             "net/unix": "head\n0: 2 0 0 1 01 57 /run/x y\n1: 2 0 0 1 01 59\n",
             "status": "Threads:\t1\n",
@@ -405,6 +432,7 @@ def test_both_ends_of_a_socket() -> None:
     assert sockets.find(process, 56).words == "tcp 127.0.0.1:80, listening"
     assert sockets.find(process, 57).words == "unix socket /run/x y"
     assert sockets.find(process, 58) is None
+    assert [sockets.other_end(process, sockets.find(process, inode)) for inode in (55, 57, 60, 61)] == [0, 0, 61, 60]
     assert (sockets.inode_of("socket:[12]"), sockets.inode_of("pipe:[12]")) == (12, 0)
 
 
