@@ -250,24 +250,25 @@ def test_a_full_disk_costs_a_part_alone_and_it_is_said(made: Made, disk: Callabl
 def test_what_only_a_killed_joblensd_has_sampled_of_a_run_that_is_over_is_declared(
     made: Made, profiles: RunProfiles, is_starting: bool
 ) -> None:
-    """From its last part to the next joblensd, once: in pictures, JSON and records."""
+    """From its last part to the next joblensd, once: in pictures, JSON and records. It is the owner's as all others."""
     run = made.begin("12.0")
-    number, node = number_of(made, run), made.node
+    number, node, levels = number_of(made, run), made.node, made.agent.levels
     profiles.begin(run)
     profiles.keep(number, BEGIN, BEGIN + 60.0, segment.joined("62% f", pprof.encode(Profile(BEGIN, BEGIN + 60.0))))
     node.runs.state["profile_seen"][run] = BEGIN + 60.0
     node.runs.rows["level_number"][run] = int(Level.PROFILE)
     node.runs.rows["profile_hottest"][run] = b"62% f"
-    if not is_starting:
-        node.sampling = profile_level.Sampling(Any, Any, profiles, Any)  # type: ignore[arg-type]
-        node.sampling.cut_off[number] = time.time()
-        node.runs.state["kernel_slot"][run] = -1
-        node.sampling.waits = node.sampling.profiles = SimpleNamespace(end=lambda number: None)
+    profile_level.take_over(levels, run)
+    if is_starting:
+        node.handles[run].sandbox = None  # its folder is gone
+    else:
+        can_sample(made, profiles, run)
     for _ in range(2):
-        profile_level.finish(made.agent.levels, run)
+        profile_level.finish(levels, run)
     reader = ArtifactReader(made.agent.output.artifacts.store.folder)
     parts = [reader.read(name) for _, _, _, name in told(made)]
     assert [header.kind for header, _ in parts] == ["profile", "profile", "off_cpu"]
+    assert {(header.uid, header.owner) for header, _ in parts} == {(OWNER, "alice")}
     assert bytes(node.runs.rows["profile_hottest"][run]) == b"62% f"
     of_cpu = merged(pprof.decode(content) for header, content in parts if header.kind == "profile")
     ((first, last),) = of_cpu.unseen
@@ -279,12 +280,17 @@ def test_what_only_a_killed_joblensd_has_sampled_of_a_run_that_is_over_is_declar
     assert (fields["Unseen"], fields["Total"]) == (unseen.records(((first, last),)), 0)
 
 
+def can_sample(made: Made, profiles: RunProfiles, run: int) -> None:
+    """As far as the end of a run asks."""
+    without: Any = SimpleNamespace(end=lambda number: None, loaded=None)
+    made.node.sampling = profile_level.Sampling(without, without, profiles, without)
+    made.node.runs.state["kernel_slot"][run] = -1
+
+
 def test_of_a_run_that_is_sampled_to_its_end_nothing_is_declared(made: Made, profiles: RunProfiles) -> None:
     run = made.begin("12.0")
     made.node.runs.state["profile_seen"][run] = BEGIN
     made.node.runs.rows["level_number"][run] = int(Level.PROFILE)
-    made.node.sampling = profile_level.Sampling(Any, Any, profiles, Any)  # type: ignore[arg-type]
-    made.node.sampling.waits = made.node.sampling.profiles = SimpleNamespace(end=lambda number: None)
-    made.node.runs.state["kernel_slot"][run] = -1
+    can_sample(made, profiles, run)
     profile_level.finish(made.agent.levels, run)
     assert told(made) == []

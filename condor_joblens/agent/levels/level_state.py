@@ -85,6 +85,8 @@ class Levels:
     round: PolicyRound = field(init=False)
     entries: Entries = field(default_factory=Entries)
     own_cpu: OwnCpu = field(default_factory=OwnCpu)
+    cut_off: dict[int, float] = field(default_factory=dict)
+    """Numbers of runs that an earlier joblensd has sampled, and this one has not yet: when it began (Unix time)."""
 
     def __post_init__(self) -> None:
         self.round = PolicyRound(LogOnce(self.node.log))

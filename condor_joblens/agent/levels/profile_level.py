@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from condor_joblens.agent.levels.level_state import Levels
-from condor_joblens.agent.output import unseen_parts
 from condor_joblens.agent.output.run_profiles import RunProfiles
 from condor_joblens.agent.output.run_reports import RunReports
 from condor_joblens.agent.output.run_waits import RunWaits
@@ -32,8 +31,6 @@ class Sampling:
     kept: RunProfiles
     waits: RunWaits
     begun: set[int] = field(default_factory=set)  # numbers of runs that are sampled
-    cut_off: dict[int, float] = field(default_factory=dict)
-    """Numbers of runs that an earlier joblensd has sampled, and until when nobody did (Unix time)."""
 
 
 def open_sampling(
@@ -81,7 +78,6 @@ def open_sampling(
     # an earlier joblensd has sampled them: the arbiter of levels begins anew with these
     for run in node.runs.living().tolist():
         if node.runs.rows["level_number"][run] >= Level.PROFILE:
-            node.sampling.cut_off[int(node.runs.rows["run_number"][run])] = time.time()
             node.runs.rows["level_number"][run] = int(Level.IO)
             node.runs.rows["level"][run] = Level.IO.word.encode()
 
@@ -115,7 +111,7 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
         notes["profile"] = f"level profile lacks {', '.join(sensor.missing)}"
     if number not in sampling.begun:
         sampling.begun.add(number)
-        sampling.cut_off.pop(number, None)
+        levels.cut_off.pop(number, None)
         node.collectors.profile.begin(run)
         sampling.kept.begin(run)
         sampling.waits.begin(run, slot)
@@ -142,22 +138,23 @@ def end(levels: Levels, run: int) -> None:
     sampling.profiles.end(number)
 
 
+def take_over(levels: Levels, run: int) -> None:
+    """An earlier joblensd has left the run. If it was sampled, nobody does so now."""
+    rows = levels.node.runs.rows
+    if rows["level_number"][run] >= Level.PROFILE:
+        levels.cut_off[int(rows["run_number"][run])] = time.time()
+
+
 def finish(levels: Levels, run: int) -> None:
     """As `end`, of a run that is over. Declares what an earlier joblensd has sampled, and no later one."""
     end(levels, run)
     node = levels.node
     sampling: Sampling | None = getattr(node, "sampling", None)
-    number, begun = int(node.runs.rows["run_number"][run]), float(node.runs.state["profile_seen"][run])
-    ended = 0.0 if sampling is None else sampling.cut_off.pop(number, 0.0)
-    if sampling is None and node.runs.rows["level_number"][run] >= Level.PROFILE:
-        ended = time.time()  # while joblensd starts: the run has ended without it
-    if not 0 < begun < ended:
-        return
-    node.runs.state["profile_seen"][run] = 0.0
-    kept = RunProfiles(levels.output.artifacts) if sampling is None else sampling.kept
-    kept.begin(run)
-    for is_off_cpu, part in unseen_parts.of(begun, ended):
-        kept.keep(number, begun, ended, part, is_off_cpu)
+    begun = float(node.runs.state["profile_seen"][run])
+    ended = levels.cut_off.pop(int(node.runs.rows["run_number"][run]), 0.0)
+    if 0 < begun < ended:
+        kept = RunProfiles(levels.output.artifacts) if sampling is None else sampling.kept
+        kept.declare_unseen(run, begun, ended)
 
 
 def _seen(levels: Levels, number: int, until: float, lost: int) -> None:

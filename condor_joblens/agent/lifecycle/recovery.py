@@ -11,7 +11,7 @@ import numpy as np
 
 from condor_joblens.agent import measure
 from condor_joblens.agent.agent import Agent
-from condor_joblens.agent.levels import apply_level, policy_input, provisional_io, python_tracing
+from condor_joblens.agent.levels import apply_level, policy_input, profile_level, provisional_io, python_tracing
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.agent.lifecycle import first_decision, reuse, run_end, run_start, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, inode_at, open_files
@@ -43,6 +43,7 @@ def take_over(agent: Agent) -> None:
         path = node.tree.path(text(node.runs.rows["cgroup"][run]))
         node.handles[run] = Handles(path, open_files(path, cgroup_id))
         levels.inputs[run] = known_input(node, run)
+        profile_level.take_over(levels, run)
         node.guard(run, "start of joblensd", _take_over_run, agent, run, cgroup_id)
         node.guard(run, "job ad", _recall_trace_request, agent, run, cgroup_id)
         if cgroup_id in present:

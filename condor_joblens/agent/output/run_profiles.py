@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from condor_joblens.agent.output import unseen_parts
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiles import crash, pprof
@@ -51,7 +52,22 @@ class RunProfiles:
 
     def begin(self, run: int) -> None:
         """The run is sampled from now on."""
+        self._remember(self._artifacts.about(run))
+
+    def declare_unseen(self, run: int, begun: float, ended: float) -> None:
+        """Keeps that nobody has seen what the run did from `begun` to `ended` (Unix time).
+
+        Its folder may be gone. Whose it was is then known from the parts that were kept before.
+        """
         about = self._artifacts.about(run)
+        if about.uid is None:
+            uid = next((stored.uid for stored in self.parts(about) if stored.uid is not None), None)
+            about = dataclasses.replace(about, uid=uid)
+        self._remember(about)
+        for is_off_cpu, part in unseen_parts.of(begun, ended):
+            self.keep(about.run_number, begun, ended, part, is_off_cpu)
+
+    def _remember(self, about: Artifact) -> None:
         self._about[about.run_number] = about
         self._about.move_to_end(about.run_number)
         if len(self._about) > _REMEMBERED:
