@@ -15,6 +15,7 @@ import selectors
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +27,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests" / "kernel")]
 
 import numpy as np  # noqa: E402
-from condor_joblens.tracer._bpf import lib  # noqa: E402
+from condor_joblens.tracer._bpf import ffi, lib  # noqa: E402
 from ground import Ground, Slot, on_ground, profiled_programs, until  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
@@ -36,8 +37,9 @@ from condor_joblens.common.process_starter import ProcessStarter  # noqa: E402
 from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
 from condor_joblens.profiles import pprof  # noqa: E402
 from condor_joblens.profiling import starter  # noqa: E402
+from condor_joblens.tracer import loader  # noqa: E402
 from condor_joblens.tracer.sensors import Profile  # noqa: E402
-from condor_joblens.tracer.sensors.profile import HZ  # noqa: E402
+from condor_joblens.tracer.sensors.profile import HZ, online_cpus  # noqa: E402
 
 OWNER, STARTER, READER = 12345, 64001, 64002
 WARM = "the target is for warm caches; for cold ones, as beside other work, it is 800 ns"
@@ -120,6 +122,28 @@ def cost(sampled: Sampled, seconds: float) -> float:
     return (after - took) / max(1, more - runs) * 1e9
 
 
+def cost_of_empty(folder: Path, seconds: float) -> float:
+    """Nanoseconds of a program that does nothing, at as many samples a second, by the same statistics."""
+    built = folder / "empty.bpf.o"
+    options = ["-O2", "-g", "-target", "bpf", "-mcpu=v2", "-D__TARGET_ARCH_x86"]
+    include = ["-I", CHECKOUT / "bpf_programs" / "lib"]
+    subprocess.run(
+        ["clang", *options, *include, "-c", CHECKOUT / "benchmarks" / "empty.bpf.c", "-o", built], check=True
+    )
+    loaded = lib.open_object(os.fsencode(built), b"empty", ffi.NULL)
+    assert lib.bpf_object__load(loaded) == 0
+    program, runs = dict(loader.each_program(loaded))["empty_clock"], ffi.new("uint64_t *")
+    clocks = [lib.open_cpu_clock(cpu, HOT_HZ) for cpu in online_cpus()]
+    links = [lib.bpf_program__attach_perf_event(program, clock) for clock in clocks]
+    with counted_by_the_kernel():
+        time.sleep(seconds)
+        took = lib.program_run_ns(lib.bpf_program__fd(program), runs)
+    for link in links:
+        lib.bpf_link__destroy(link)
+    lib.bpf_object__close(loaded)
+    return took / max(1, int(runs[0]))
+
+
 def one_sample(
     section: Section, name: str, seconds: float, program: Path, children: tuple[ProcessStarter, ...]
 ) -> None:
@@ -132,6 +156,8 @@ def one_sample(
             start(other, program)
         unsampled = cost(sampled, seconds)
         section.add("a sample of a job that is not sampled", unsampled, "ns", 200, WARM)
+        empty = cost_of_empty(program.parent, seconds)
+        section.add("the same with an empty program", empty, "ns", note="as the kernel counts it: its own part")
         section.add(f"that job's loss at {HZ} samples a second", unsampled * HZ / 1e7, "% of a core", 0.01)
         for pid in other.pids():
             os.kill(pid, signal.SIGKILL)
