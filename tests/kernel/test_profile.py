@@ -809,7 +809,7 @@ def crash_of(slot: Slot, profiled: Profiled, program: Path, way: str, told: int 
 @pytest.mark.parametrize(
     ("way", "killer", "words"),
     [
-        ("null", signal.SIGSEGV, "inner < outer < main (test_crashed)"),
+        pytest.param("null", signal.SIGSEGV, "inner < outer < main (test_crashed)", marks=IN_GUESTS),
         ("divide", signal.SIGFPE, "inner < outer < main (test_crashed)"),
         ("call", signal.SIGSEGV, "(unknown code) < inner < outer (test_crashed)"),
         ("abort", signal.SIGABRT, "inner < outer < main (test_crashed)"),
@@ -833,7 +833,7 @@ def test_where_a_program_without_frame_pointers_crashed_is_told(
 @pytest.mark.parametrize(
     ("way", "exception", "text"),
     [
-        ("throw", "std::runtime_error", "what it is"),
+        pytest.param("throw", "std::runtime_error", "what it is", marks=IN_GUESTS),
         ("throw a derived one", "reading::Failure", "of its own"),
         ("throw a number", "int", ""),
         ("throw through noexcept", "std::logic_error", "no way out"),
