@@ -20,7 +20,7 @@ from condor_joblens.hub.store.rollups import SUMS, Rollups, read
 from condor_joblens.hub.store.schema import HOUR_KEY
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.reads import Reader
-from condor_joblens.hub.web.trends import BY, COLUMNS, Asked, trends
+from condor_joblens.hub.web.trends import BY, COLUMNS, Asked, stamp, trends
 from condor_joblens.hub.web.who_sees import Role
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.hub import HubSink
@@ -238,6 +238,24 @@ def test_the_time_before_is_compared_with_if_all_of_it_was_kept(hub: Hub) -> Non
     earlier = {key[0]: sums for key, sums in rolled(hub).items() if found["before_begin"] <= key[0] < found["begin"]}
     assert row["before"]["runs"] >= 2 and earlier
     assert trends(reader, Asked("vo", 90, "runs"))["rows"][0]["before"] is None
+
+
+def test_a_late_row_is_seen_by_the_stamp_of_trends_and_one_of_this_hour_is_not(hub: Hub) -> None:
+    rollups, moment = Rollups(Store(socket_of(f"{hub.folder}/kept")), pytest.fail), time.time()
+
+    def now() -> tuple[int, ...]:
+        return stamp(Reader(Store(socket_of(f"{hub.folder}/kept")), PEOPLE["nobody"], moment))[:2]
+
+    late, before = Day(0), now()
+    late.last(9301, "node1", 1, int(moment))
+    send(hub, "node1", late.records["node1"])
+    rollups.step()
+    until, version = now()
+    assert until == before[0] == int(moment) // 3600 * 3600
+    late.last(9302, "node1", 1, late.end - 86400)
+    send(hub, "node1", late.records["node1"])
+    rollups.step()
+    assert now()[1] > version >= before[1]
 
 
 def test_hours_of_which_nothing_came_are_not_made_again(hub: Hub) -> None:

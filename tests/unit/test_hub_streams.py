@@ -62,6 +62,20 @@ def test_a_dear_question_is_asked_less_often() -> None:
     assert answers.get("q", ask) == 2
 
 
+def test_an_answer_serves_on_as_long_as_its_stamp_is_the_same() -> None:
+    clock = Clock()
+    answers, ask = Shared(clock), Asked(clock)
+    for _ in range(5):
+        assert answers.get("q", ask, "a") == 1
+        clock.now += 100 * PERIOD
+    assert answers.get("q", ask, "b") == 2 and answers.get("other", ask, "b") == 3
+    clock.now += 100 * PERIOD
+    with pytest.raises(JobLensError):
+        answers.get("q", Asked(clock, error=JobLensError("gone")), "c")
+    clock.now += 100 * PERIOD
+    assert answers.get("q", ask, "c") == 4, "an error serves nobody for longer"
+
+
 def test_all_who_wait_are_told_the_same_error_and_the_next_asks_anew() -> None:
     clock = Clock()
     answers, ask = Shared(clock), Asked(clock, error=JobLensError("gone"))

@@ -40,6 +40,7 @@ class _Answer:
     until: float = 0.0  # by the monotonic clock
     value: Any = None
     error: Exception | None = None
+    stamp: Hashable = None  # of what it was asked of
 
 
 class Shared:
@@ -50,10 +51,11 @@ class Shared:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, question: Hashable, ask: Callable[[], T]) -> T:
+    def get(self, question: Hashable, ask: Callable[[], T], stamp: Hashable = None) -> T:
         """What `ask` says, or said a moment ago; who wants it meanwhile waits for it. Raises what `ask` raised.
 
-        Whom `ask` refuses by OfOneViewer gets the answer before, if there is one.
+        stamp: the same as long as `ask` would say the same; then the answer serves on. Whom `ask` refuses by
+        OfOneViewer gets the answer before, if there is one.
         """
         with self._lock:
             answer = self._answers.setdefault(question, _Answer())
@@ -61,10 +63,11 @@ class Shared:
             while len(self._answers) > MOST:
                 self._answers.popitem(last=False)
         with answer.lock:
-            if self._clock() >= answer.until:
+            is_same = stamp is not None and stamp == answer.stamp and answer.value is not None
+            if self._clock() >= answer.until and not is_same:
                 begin = self._clock()
                 try:
-                    answer.value, answer.error = ask(), None
+                    answer.value, answer.error, answer.stamp = ask(), None, stamp
                 except OfOneViewer:
                     if answer.value is None:
                         raise

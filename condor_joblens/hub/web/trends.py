@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.hub.store.rollups import read
+from condor_joblens.hub.store.schema import HOURS
 from condor_joblens.hub.web import filters
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.who_sees import FEWEST, seen_of
@@ -69,6 +70,16 @@ def trends(reader: Reader, asked: Asked) -> dict[str, Any]:
         "site": None if reader.sees_others else sums.site(),
         "steps": sums.steps(),
     }
+
+
+def stamp(reader: Reader) -> tuple[int, ...]:
+    """Another one, once an hour that is over has other sums, or one more is over. Raises JobLensError.
+
+    With the number of rows: a person who is forgotten leaves the versions as they are. Merges of rows change it too.
+    """
+    *_, until = Asked(next(iter(BY)), DAYS[0], SORTS[0]).bounds(reader.now)
+    (row,) = reader.ask(f"SELECT max(Version) AS version, count() AS rows FROM {HOURS.name} WHERE Hour < {until}")
+    return until, int(row["version"] or 0), int(row["rows"])
 
 
 def sorted_rows(reader: Reader, asked: Asked) -> list[dict[str, Any]]:

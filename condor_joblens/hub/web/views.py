@@ -73,10 +73,17 @@ class View:
     dress: Callable[[Any, Any], dict[str, Any]]  # what was asked, what was found: the words of a template
     whole: Callable[[Reader, Any], Any] | None = None  # what its JSON has, if that is more
     table: Callable[[Reader, Any], list[dict[str, Any]]] | None = None  # its rows as CSV
+    stamp: Callable[[Reader], Hashable] | None = None
+    """A question that costs little, of nobody's: as long as its answer is the same, so is what is found."""
 
     def found(self, viewer: Person, asked: Any) -> Any:
         """Shared with all who see the same. Raises JobLensError."""
-        return _asked((self.name, viewer.scope, asked), viewer, lambda reader: self.find(reader, asked))
+        question = (self.name, viewer.scope, asked)
+        return _asked(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer))
+
+    def _stamp(self, viewer: Person) -> Hashable:
+        """None: what is found may be another any time. Raises JobLensError."""
+        return None if self.stamp is None else _asked(("stamp", self.name), viewer, self.stamp)
 
     def found_whole(self, viewer: Person, asked: Any) -> Any:
         """The same, for its JSON. Raises JobLensError."""
@@ -92,7 +99,7 @@ class View:
             found = self.found(viewer, asked)
             return None if found is None else render_to_string(f"{self.name}_part.html", self.dress(asked, found))
 
-        return desk().shared.get(("part", self.name, viewer.scope, asked), rendered)
+        return desk().shared.get(("part", self.name, viewer.scope, asked), rendered, self._stamp(viewer))
 
     def page(self, request: Any, **words: str) -> HttpResponse:
         """The whole page."""
@@ -162,14 +169,14 @@ class View:
         return StreamingHttpResponse(place, content_type="text/event-stream")
 
 
-def _asked(question: Hashable, viewer: Person, find: Callable[[Reader], Any]) -> Any:
+def _asked(question: Hashable, viewer: Person, find: Callable[[Reader], Any], stamp: Hashable = None) -> Any:
     """In the viewer's share of the store's time, and for all who see the same. Raises JobLensError."""
 
     def ask() -> Any:
         store = desk().store.until(time.monotonic() + ANSWER_SECONDS)
         return desk().shares.take(viewer.name, lambda: find(Reader(store, viewer)))
 
-    return desk().shared.get(question, ask)
+    return desk().shared.get(question, ask, stamp)
 
 
 def csv_answer(rows: list[dict[str, Any]], name: str) -> HttpResponse:
