@@ -119,8 +119,13 @@ def page_of_all(found: Sequence[tuple[Run, Evidence]]) -> list[str]:
     for (cause, what), jobs in sorted(alike.items(), key=lambda group: -len(group[1])):
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         lines.append(f"{count}: {cause}{f': {what}' if what else ''}")
-        if len(jobs) == 1:
+        if not what and len(jobs) > 1:  # of one word, but each for something of its own
+            lines += [f"    {named_job(each)}: {evidence.sentence}" for each, evidence in jobs[:MOST_JOBS]]
+            jobs = jobs[MOST_JOBS:]
+        elif len(jobs) == 1:
             lines.append(f"    {jobs[0][1].sentence}")
+        if not jobs:
+            continue
         some = " ".join(named_job(each) for each, _ in jobs[:MOST_JOBS])
         lines.append(f"    {some}{' ..' if len(jobs) > MOST_JOBS else ''}")
     return lines

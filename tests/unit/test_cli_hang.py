@@ -150,6 +150,16 @@ def test_all_jobs_of_a_node_by_what_they_wait_for(
     assert [record.get("Cause") for record in records] == ["file", "file", "file", None]
 
 
+def test_jobs_of_which_only_the_cause_is_the_same_have_a_sentence_each() -> None:
+    found = [
+        (Run({"run": f"{number}.0", "job_id": f"{number}.0"}, {}), parse(lines(10 + number, "a mutex", "mutex")))
+        for number in range(12)
+    ]
+    head, *sentences, rest = hang.page_of_all(found)
+    assert (head, rest) == ("12 jobs: mutex", "    10.0 11.0")
+    assert [line.split()[:3] for line in sentences] == [[f"{each}.0:", "process", f"{10 + each}"] for each in range(10)]
+
+
 def test_of_a_job_that_runs_the_command_is_named_that_shows_where() -> None:
     assert hang.where_it_runs(parse(lines(10, "", "runs")), "64.0") == [
         "",
