@@ -15,6 +15,7 @@ import stat
 import time
 from dataclasses import dataclass
 
+from condor_joblens.common.same_mount import open_in
 from condor_joblens.publish import updatead
 
 LONGEST = 0.05
@@ -57,7 +58,7 @@ class AdLeases:
         if len(self._leases) >= MOST:
             return
         try:
-            file = os.open(updatead.NAME, _OPEN, dir_fd=folder)
+            file = open_in(folder, updatead.NAME, _OPEN)
         except OSError:
             return
         try:

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 
-from condor_joblens.owner_files.same_mount import is_plain, open_in
+from condor_joblens.common.same_mount import is_plain, open_in
 
 FOLDER, NAME = ".joblens", "notices"
 """Below the job's scratch folder."""

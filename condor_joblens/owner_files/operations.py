@@ -13,6 +13,7 @@ from typing import Optional, Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
+from condor_joblens.common.same_mount import open_in
 from condor_joblens.owner_files import notices, progress, reports
 from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files.notices import NoticeResult
@@ -122,11 +123,13 @@ class Operations:
         outer = self._open_folder(os.path.join(execute, f"dir_{starter}"), None)
         if outer is None:
             return None
+        if not _is_htcondors(execute, outer):  # what has these names there was made by the job's user
+            return outer, outer
         ads, scratch = self._open_folder("htcondor", outer), self._open_folder("scratch", outer)
-        if ads is not None and scratch is not None and _is_htcondors(execute, outer):
+        if ads is not None and scratch is not None:
             os.close(outer)
             return ads, scratch
-        for stray in (ads, scratch):  # made by the job's user
+        for stray in (ads, scratch):
             if stray is not None:
                 os.close(stray)
         return outer, outer
@@ -137,7 +140,7 @@ class Operations:
             self._leases.release(folder)
         try:
             with self._as_owner_of(owner):
-                file = os.open(ad.value, _FILE, dir_fd=folder)
+                file = open_in(folder, ad.value, _FILE)
         except OSError:
             return None
         status = os.fstat(file)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import stat
 
+from condor_joblens.common.same_mount import is_plain, open_in
 from condor_joblens.owner_files.notices import FOLDER
-from condor_joblens.owner_files.same_mount import is_plain, open_in
 
 NAME = "progress"
 """Below the job's scratch folder, in FOLDER."""

@@ -14,8 +14,8 @@ import errno
 import os
 import stat
 
-from condor_joblens.owner_files.same_mount import is_plain, open_in
-from condor_joblens.publish.updatead import STARTDS_TEMPORARY, is_quickly_deleted
+from condor_joblens.common.same_mount import is_plain, open_in
+from condor_joblens.publish.updatead import STARTDS_TEMPORARY, is_quickly_deleted, remove_small
 
 MARK = b"written by JobLens"
 """In the first bytes of a report."""
@@ -41,7 +41,6 @@ class ReportResult(enum.Enum):
 
 _MODE = 0o644
 _NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EXDEV)
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _EXCHANGE = 2  # linux/fs.h: RENAME_EXCHANGE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -118,15 +117,5 @@ def _exchange(file: int, folder: int, owner: int, name: str) -> bool:
             return False
     finally:
         with contextlib.suppress(OSError):
-            _remove_small(folder, STARTDS_TEMPORARY)
+            remove_small(folder, STARTDS_TEMPORARY)
     return True
-
-
-def _remove_small(folder: int, name: str) -> None:
-    """Deletes a file that may be the job's by now, if that takes no time. Raises OSError."""
-    file = open_in(folder, name, _LOOK)
-    try:
-        if is_quickly_deleted(os.fstat(file)):
-            os.unlink(name, dir_fd=folder)
-    finally:
-        os.close(file)

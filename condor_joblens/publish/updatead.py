@@ -3,7 +3,8 @@
 The startd writes that file at its own updates, a line `Name = expression` an attribute in the old syntax. The
 starter reads it, as the directory's owner, at each of its own (condor_starter.V6.1/jic_shadow.cpp,
 publishStartdUpdates), whoever wrote it. Up to HTCondor 23 the directory is the job's own: its user may put
-anything there at any moment. So nothing is opened by path, no link is followed, and nothing is parsed.
+anything there at any moment. So nothing is opened by path, no link is followed, nothing that is mounted there is asked,
+and nothing is parsed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from condor_joblens.common.same_mount import open_in, status_in
 from condor_joblens.publish.attribute import ATTRIBUTE
 
 NAME = ".update.ad"
@@ -58,7 +60,7 @@ class WriteResult(enum.Enum):
     FULL = "the file system or the quota is full"
     DENIED = "the directory may not be written"
     FAILED = "the directory can't be written"
-    TAKEN = "a file of the job's is in the way, and too large to be deleted"
+    TAKEN = "a file of the job's is in the way: it is too large to be deleted, or something is mounted there"
 
 
 _OUTCOMES = {
@@ -70,6 +72,7 @@ _OUTCOMES = {
     errno.EPERM: WriteResult.DENIED,
     errno.EROFS: WriteResult.DENIED,
     errno.EFBIG: WriteResult.TAKEN,
+    errno.EXDEV: WriteResult.TAKEN,  # open_in
 }
 
 
@@ -94,7 +97,7 @@ def version(directory: int) -> tuple[int, int] | None:
     which nobody can set.
     """
     try:
-        status = os.stat(NAME, dir_fd=directory, follow_symlinks=False)
+        status = status_in(directory, NAME)
     except OSError:
         return None
     return status.st_ino, status.st_ctime_ns
@@ -102,7 +105,7 @@ def version(directory: int) -> tuple[int, int] | None:
 
 def remove_small(directory: int, name: str) -> None:
     """Deletes a file that a job's user may have put there, if that takes no time. Raises OSError."""
-    if is_quickly_deleted(os.stat(name, dir_fd=directory, follow_symlinks=False)):
+    if is_quickly_deleted(status_in(directory, name)):
         os.unlink(name, dir_fd=directory)
 
 
@@ -122,7 +125,7 @@ def with_attribute(content: bytes, text: str) -> bytes:
 def _present(directory: int, owner: int) -> tuple[bytes, int]:
     """The file's content and mode; none and 0644 where it is missing or can't be the startd's or ours."""
     try:
-        file = os.open(NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        file = open_in(directory, NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EACCES):
             return b"", 0o644
@@ -218,7 +221,7 @@ def _put(directory: int, temporary: str) -> None:
 
 def _is_abandoned(directory: int, temporary: str) -> bool:
     try:
-        status = os.stat(temporary, dir_fd=directory, follow_symlinks=False)
+        status = status_in(directory, temporary)
     except FileNotFoundError:
         return False
     # something other than a file is nobody's work in progress; a time to come is a user's trick

@@ -178,10 +178,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextlib.contextmanager
-def deaf(path: Path) -> Iterator[None]:
-    """In here this file is one of FUSE, whose server answers nothing."""
+def deaf(path: Path, kind: int = 0o100000) -> Iterator[None]:
+    """In here this file, or folder, is one of FUSE, whose server answers nothing."""
     device = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={device},rootmode=100000,user_id={ALICE},group_id={ALICE},allow_other"
+    options = f"fd={device},rootmode={kind:o},user_id={ALICE},group_id={ALICE},allow_other"
     try:
         failed = _libc.mount(b"deaf", str(path).encode(), b"fuse", 0, options.encode())
         assert not failed, os.strerror(ctypes.get_errno())
@@ -200,6 +200,53 @@ def test_a_server_that_answers_nothing_keeps_no_report_waiting(helper: Helper, p
     with deaf(job / "flame.svg"):
         assert helper.write_report(descriptor, Report.FLAME, REPORT) is ReportResult.TAKEN
     os.close(descriptor)
+
+
+@pytest.mark.parametrize("name", [".update.ad", ".update.ad.tmp", ".job.ad"])
+def test_a_server_that_answers_nothing_keeps_no_ad_waiting(name: str, helper: Helper, place: Path) -> None:
+    """Up to HTCondor 23 all of these lie in the folder of the job's owner."""
+    job = folder(place, 8, ALICE)
+    descriptor = opened(job)
+    (job / name).touch()
+    with deaf(job / name):
+        helper.lease_ads([descriptor])
+        (written,) = helper.write_ads([AdWrite(descriptor, "[A=1]", True)])
+        assert written.result is (WriteResult.DONE if name == ".job.ad" else WriteResult.TAKEN)
+        assert (helper.versions([descriptor]) == [None]) is (name != ".job.ad")
+        assert helper.open_ad(descriptor, Ad.JOB) is None
+        assert (helper.open_ad(descriptor, Ad.UPDATE) is None) is (name != ".job.ad")
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("name", [".update.ad", ".update.ad.tmp"])
+def test_no_ad_is_read_or_written_where_something_is_mounted(name: str, helper: Helper, place: Path) -> None:
+    job, elsewhere = folder(place, 8, ALICE), folder(place, 9, ALICE)
+    for path in (elsewhere / "file", job / name):
+        path.write_bytes(b"A = 1\n")
+        os.chown(path, ALICE, ALICE)
+        os.utime(path, (0, 0))  # as one that a startd has left there when it was killed
+    descriptor = opened(job)
+    subprocess.run(["mount", "--bind", elsewhere / "file", job / name], check=True)
+    try:
+        assert helper.write_ads([AdWrite(descriptor, "[A=2]", True)])[0].result is WriteResult.TAKEN
+        assert helper.open_ad(descriptor, Ad.UPDATE) is None
+    finally:
+        subprocess.run(["umount", job / name], check=True)
+    assert (elsewhere / "file").read_bytes() == (job / name).read_bytes() == b"A = 1\n"
+    assert helper.write_ads([AdWrite(descriptor, "[A=2]", True)])[0].result is WriteResult.DONE
+    assert (job / ".update.ad").read_bytes().endswith(b"JobLensUsage = [A=2]\n")
+    os.close(descriptor)
+
+
+def test_folders_that_a_job_has_made_beside_its_ads_are_not_asked(helper: Helper, place: Path) -> None:
+    """Up to HTCondor 23, where `htcondor` and `scratch` have no meaning."""
+    job = folder(place, 8, ALICE)
+    (job / "scratch").mkdir()
+    (job / "htcondor").mkdir()
+    with deaf(job / "htcondor", 0o40000), deaf(job / "scratch", 0o40000):
+        found = helper.open_folders(str(place), 8)
+    assert found is not None and found[0] == found[1]
+    os.close(found[0])
 
 
 @pytest.mark.guest

@@ -1,12 +1,13 @@
 """Opens what is in a job's folder, and nothing that is mounted there.
 
 Its owner may mount FUSE in the folder, if the site allows it, and answer when he likes. The kernel refuses to go there
-before it asks that server. Needs Linux 5.6.
+before it asks that server. Before Linux 5.6 it can't be told to, and what is mounted there is opened like any file.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 
@@ -27,15 +28,23 @@ def open_in(folder: int, name: str, flags: int, mode: int = 0) -> int:
     """The file `name` of the open `folder`. Raises OSError: EXDEV if something is mounted there, ELOOP for a link."""
     how = _How(flags, mode, _NO_OTHER_MOUNT | _NO_LINKS)
     file = int(_libc.syscall(_NUMBER, folder, name.encode(), ctypes.byref(how), ctypes.sizeof(how)))
-    if file < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
-    return file
+    if file >= 0:
+        return file
+    number = ctypes.get_errno()
+    if number == errno.ENOSYS:
+        return os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
+    raise OSError(number, os.strerror(number), name)
+
+
+def status_in(folder: int, name: str) -> os.stat_result:
+    """Of what has this name in the open `folder`, a link itself included. Raises OSError as open_in."""
+    place = open_in(folder, name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.fstat(place)
+    finally:
+        os.close(place)
 
 
 def is_plain(folder: int, name: str) -> bool:
     """Whether it is a regular file. It is not opened: to open a pipe wakes its other end. Raises OSError."""
-    place = open_in(folder, name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        return stat.S_ISREG(os.fstat(place).st_mode)
-    finally:
-        os.close(place)
+    return stat.S_ISREG(status_in(folder, name).st_mode)
