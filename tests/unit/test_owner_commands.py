@@ -412,11 +412,12 @@ def test_a_file_that_is_replaced_as_fast_as_it_can_be_is_told_as_whole_files_of_
     job.has(os.getpid())
     before = len(os.listdir("/proc/self/fd"))
     told, notices = [b""], 0
-    thread = threading.Thread(target=replaces)
+    thread = threading.Thread(target=replaces, daemon=True)
     with job.ask("tail", file="log", lines=1000, follow=True) as ours:
-        thread.start()
         while packet := ours.recv(MOST + 1):
             kind, said = packet[:1], packet[1:]
+            if thread.ident is None:
+                thread.start()  # the file has been opened: it is there at first
             if kind == NOTICE and said == b"log is another file now":
                 notices += 1
                 told.append(b"")
