@@ -38,6 +38,12 @@ def of(thread: Thread) -> Frame | None:
     return found if found is None or found.function or _is_library(found) else None
 
 
+def own(thread: Thread) -> Frame | None:
+    """The same, but none of what comes with Python, or is installed there."""
+    found = of(thread)
+    return None if found is None or (found.is_python and _INSTALLED.search(found.file)) else found
+
+
 def words(frame: Frame) -> str:
     """`fit.py:42 load()`, `Tree::fill(int)`, `TFile::Open(char const*) in libRIO.so.6`, `libRIO.so.6+0x1234`."""
     name = frame.name if len(frame.name) <= LONGEST else frame.name[: LONGEST - 2] + ".."

@@ -14,6 +14,10 @@ from condor_joblens.profiles.thread import Frame, Thread
 MOST_CALLERS = 4
 """Threads of a deadlock whose places are told in a sentence."""
 
+MOST_PLACES = 3
+"""Of other threads, of which one is waited for."""
+
+_FUTEX = "futex"
 _LONGEST = 2000
 _NO_THREAD = Thread(0, 0, 0, "", "", 0.0, "", ())
 
@@ -84,7 +88,19 @@ class Evidence:
         if len(self.cycle) > 1:
             some = [f"{tid} in {caller.words(found)}" for tid, found in called[:MOST_CALLERS]]
             return f"{self.verdict}; {', '.join(some)}" if some else self.verdict
-        return f"{self.verdict}; called by {caller.words(called[0][1])}" if called else self.verdict
+        sentence = f"{self.verdict}; called by {caller.words(called[0][1])}" if called else self.verdict
+        places = self._places_of_others()
+        named = ", ".join(places[:MOST_PLACES]) + (" and elsewhere" if len(places) > MOST_PLACES else "")
+        return f"{sentence}; other threads of it wait so in {named}" if places else sentence
+
+    def _places_of_others(self) -> list[str]:
+        """Where other threads of the process are, if one waits for any of them: the kernel does not say for which."""
+        telling = self.telling
+        if telling is None or telling.cause != _FUTEX:
+            return []
+        others = [each for each in self.threads if each.pid == telling.pid and each is not telling]
+        found = [caller.own(thread) for thread in others if thread.cause == _FUTEX]
+        return list(dict.fromkeys(caller.words(frame) for frame in found if frame is not None))
 
     def _caller(self, tid: int) -> Frame | None:
         return next((caller.of(thread) for thread in self.threads if thread.tid == tid), None)

@@ -84,6 +84,13 @@ class Process:
         """Its program's name."""
         return self.text("comm").rstrip("\n")
 
+    @property
+    def tids(self) -> set[int]:
+        """The numbers of its threads now."""
+        with contextlib.suppress(OSError):
+            return {int(name) for name in os.listdir(f"{self._folder}/task")}
+        return set()
+
     @cached_property
     def cgroup(self) -> str:
         """Its cgroup in the v2 tree, as /htcondor/slot1_1."""

@@ -46,6 +46,9 @@ _SUSPICIOUS = _LOCKS | {
 }  # fmt: skip
 """What a job that is well does not wait for without end. Who listens for clients or signals, or sleeps, may."""
 
+_SEEMS_HARMLESS = {Cause.STOPPED, Cause.SLEEP, Cause.EVENTS}
+"""Which says little without who waits for that."""
+
 _WITHIN = {Cause.FUTEX, Cause.MUTEX, Cause.THREAD, Cause.CHILD}
 """For which only threads of the job can end the wait."""
 
@@ -90,7 +93,18 @@ def judge(pairs: Sequence[Pair]) -> Verdict:
     if wait.cause is Cause.SLEEP and len({each.object for _, each in sleepers}) > 1:
         return Verdict(Cause.SLEEP, _sleeping(sleepers))
     is_suspicious = wait.cause in _SUSPICIOUS and not wait.has_deadline and wait.object != FROZEN
-    return Verdict(wait.cause, described(thread, wait), thread.tid, is_suspicious)
+    sentence = _held_up(thread, wait, living) + described(thread, wait)
+    return Verdict(wait.cause, sentence, thread.tid, is_suspicious)
+
+
+def _held_up(telling: Thread, its: Wait, pairs: Sequence[Pair]) -> str:
+    """`process 12 (a.out) waits for a lock on /x of 10; `: who waits for one that does not seem to hold anybody up."""
+    if its.cause not in _SEEMS_HARMLESS or its.object == FROZEN:
+        return ""
+    for thread, wait in pairs:
+        if wait.cause in (Cause.FILE_LOCK, Cause.PIPE) and wait.holder_pid == telling.pid != thread.pid:
+            return f"{_named(thread)} {_awaited(wait)}{_whose(wait)}; "
+    return ""
 
 
 def _sleeping(pairs: Sequence[Pair]) -> str:
@@ -134,8 +148,7 @@ def _is_closed(pairs: Sequence[Pair]) -> bool:
 
 def described(thread: Thread, wait: Wait) -> str:
     """`process 12 (a.out) waits for a lock on /x in flock since 12 s; held by process 10 (b)`."""
-    who = f"process {thread.pid} ({thread.name})" if thread.is_first else f"thread {thread.tid} ({thread.name})"
-    words = [who, _awaited(wait), f"in {thread.call}" if thread.call else ""]
+    words = [_named(thread), _awaited(wait), f"in {thread.call}" if thread.call else ""]
     if wait.is_silent:
         silent = "sent nothing" if wait.cause is Cause.NETWORK else "not answered"
         words[1] += f", which has {silent} for {_duration(thread.waited)}" + "," * bool(thread.call)
@@ -145,6 +158,10 @@ def described(thread: Thread, wait: Wait) -> str:
         words.append(f"since {_duration(thread.waited)}")
     sentence = " ".join(word for word in words if word)
     return f"{sentence}; {_HOLDS.get(wait.cause, 'at the other end:')} {wait.holder}" if wait.holder else sentence
+
+
+def _named(thread: Thread) -> str:
+    return f"process {thread.pid} ({thread.name})" if thread.is_first else f"thread {thread.tid} ({thread.name})"
 
 
 def _awaited(wait: Wait) -> str:
@@ -157,7 +174,7 @@ def _awaited(wait: Wait) -> str:
 
 _DNS = "53"
 
-_HOLDS = {Cause.FILE_LOCK: "held by", Cause.MUTEX: "held by"}
+_HOLDS = dict.fromkeys((Cause.FILE_LOCK, Cause.MUTEX, Cause.FUTEX), "held by")
 
 
 def _duration(seconds: float) -> str:

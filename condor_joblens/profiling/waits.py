@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from condor_joblens.profiling import calls, file_locks, sockets
+from condor_joblens.profiling import calls, file_locks, mutexes, sockets
 from condor_joblens.profiling.process import Descriptor, Process, text_of
 from condor_joblens.profiling.threads import Thread, function
 from condor_joblens.profiling.wait import FROZEN, Cause, Wait
@@ -20,12 +20,10 @@ _OPEN_FILE_LOCK_WAITS = 38  # F_OFD_SETLKW
 _LOCK_WAITS = {7, _OPEN_FILE_LOCK_WAITS}  # F_SETLKW
 _FUTEX_PRIVATE = 0x80
 _FUTEX_OPERATION, _FUTEX_WAITS = 0x7F, {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2
-_CONTENDED = 2
-"""What glibc leaves in a mutex that is held and waited for."""
-
 _OF_ITSELF = "something of its own process, which has no other thread"
+_NOT_THERE = "which this process does not have: it has ended, or fork left it behind"
+_SHARED = "/dev/shm/"
 
-_MUTEX = struct.Struct("<iIi")  # __lock, __count, __owner of glibc's pthread_mutex_t
 _WRITES_ONLY, _ACCESS = os.O_WRONLY, os.O_ACCMODE
 _MOST_LINKS = 20_000
 """Open files that are looked at to find the other ends of pipes, and as many for those of sockets."""
@@ -162,26 +160,38 @@ class Waits:
         if thread.call == "futex" and operation & _FUTEX_OPERATION not in _FUTEX_WAITS:
             return Wait(Cause.UNKNOWN)
         peers = self._peers[thread.pid]
-        memory = self.processes[thread.pid].read(address, _MUTEX.size)
+        process = self.processes[thread.pid]
+        memory = process.read(address, mutexes.SIZE)
         is_private = bool(thread.call == "futex" and operation & _FUTEX_PRIVATE)
-        if len(memory) < _MUTEX.size:
-            return Wait(Cause.FUTEX, self._waker(thread, is_private))
-        now, _, owner = _MUTEX.unpack(memory)
+        unknown = Wait(Cause.FUTEX, self._waker(thread, is_private, address))
+        if len(memory) < mutexes.LEAST:
+            return unknown
+        now, owner = mutexes.state_and_owner(memory)
         # the kernel itself ends the wait for a thread, and it knows no private addresses; a thread's number can be 2
         if not is_private and value == now and value in peers and peers[value] is not thread:
             joined = peers[value]
             return Wait(Cause.THREAD, f"the end of thread {joined.tid}", holder_pid=joined.pid, holder_tid=joined.tid)
-        if value == now == _CONTENDED and owner in peers:
+        if value == now == mutexes.CONTENDED and owner in peers:
             holder = peers[owner]
             name = "itself" if holder is thread else f"thread {holder.tid} ({holder.name})"
             return Wait(Cause.MUTEX, f"a mutex at {address:#x}", name, holder.pid, holder.tid)
-        return Wait(Cause.FUTEX, self._waker(thread, is_private))
+        if is_private and mutexes.is_held(thread, memory, process) and self._has_all_threads(process):
+            number = f"thread {owner}" if thread.inner_tid == thread.tid else f"thread {owner} of its own namespace"
+            return Wait(Cause.MUTEX, f"a mutex at {address:#x}", f"{number}, {_NOT_THERE}")
+        return unknown
 
-    def _waker(self, thread: Thread, is_private: bool) -> str:
+    def _has_all_threads(self, process: Process) -> bool:
+        """Whether no thread of it has come since they were told: that could have taken a lock."""
+        return process.tids == {thread.tid for thread in self._threads[process.pid]}
+
+    def _waker(self, thread: Thread, is_private: bool, address: int) -> str:
         """Who could end its wait: a private address is its process's own (futex(2), FUTEX_PRIVATE_FLAG)."""
-        if "\nThreads:\t1\n" not in self.processes[thread.pid].text("status"):
-            return "something of another thread"
-        return _OF_ITSELF if is_private else "something of another process"
+        process = self.processes[thread.pid]
+        mapping = None if is_private else process.mapping_at(address)
+        where = f" in {mapping.path}" if mapping is not None and mapping.path.startswith(_SHARED) else ""
+        if "\nThreads:\t1\n" not in process.text("status"):
+            return f"something of another thread{where}"
+        return _OF_ITSELF if is_private else f"something of another process{where}"
 
     def _child(self, thread: Thread) -> Wait:
         children = [first for first in self._firsts() if first.parent == thread.pid]
@@ -216,7 +226,19 @@ class Waits:
             return self._pipe(thread, process, known[0], wanted[known[0].number])
         if len(known) == 1 and _is_terminal(known[0].target):
             return _on(Wait(Cause.TERMINAL, _target(process, known[0])), process, known[0])
-        return several
+        return self._outputs(thread, process, known) or several
+
+    def _outputs(self, thread: Thread, process: Process, known: Sequence[Descriptor]) -> Wait | None:
+        """Any of several pipes that are read, if one other process alone has written to all: as of a child's output."""
+        if not all(each.target.startswith("pipe:") and each.flags & _ACCESS == os.O_RDONLY for each in known):
+            return None
+        writers = {
+            (found.holder, found.holder_pid) for found in (self._pipe(thread, process, each, False) for each in known)
+        }
+        (holder, pid), *others = writers
+        if others or pid in (0, thread.pid) or holder != self._named(pid):
+            return None
+        return Wait(Cause.PIPE, f"data from any of {len(known)} pipes", holder, pid)
 
     def _sockets(self, process: Process, known: Sequence[Descriptor], inodes: Sequence[int]) -> Wait | None:
         """Any of so many sockets, if they are all of one kind."""

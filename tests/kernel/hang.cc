@@ -245,6 +245,22 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 			usleep(1000);
 		}
 		first.lock();
+	} else if (way == "forked_mutex") {
+		/* the child has a copy of the mutex, and not of the thread that will unlock it */
+		std::thread holder([] {
+			first.lock();
+			sleep_long(1000);
+		});
+
+		while (first.try_lock()) {
+			first.unlock();
+			usleep(1000);
+		}
+		if (checked(fork()) == 0) {
+			tell("holder_pid", getpid());
+			first.lock();
+		}
+		checked(waitpid(-1, nullptr, 0));
 	} else if (way == "deadlock") {
 		std::thread one([] { take_both(first, second); }), other([] { take_both(second, first); });
 

@@ -85,6 +85,7 @@ CPP = {
     "fcntl": Way("file lock", needs="lock"),
     "ofd": Way("file lock", needs="lock"),
     "mutex": Way("mutex"),
+    "forked_mutex": Way("mutex", first="child"),
     "own_mutex": Way("deadlock"),
     "deadlock": Way("deadlock", first="thread"),
     "three": Way("deadlock", first="thread"),
@@ -261,6 +262,7 @@ def test_in_cpp(name: str, where: Surroundings, slot: Slot, look: Look, program:
             assert found.tid == job.pid or (way.cause == "unknown" and where.has_idle)
         if found.tid == job.pid:
             assert f"{called_by(found)}wait_for_ever(std::" in found.sentence
+        assert (", which this process does not have: it has ended" in found.sentence) == (name == "forked_mutex")
         for tid, after in zip(found.cycle, [*found.cycle[1:], *found.cycle[:1]]):
             thread = thread_of(found, tid)
             assert (thread.holder_tid or thread.holder_pid) == after

@@ -84,6 +84,26 @@ def test_the_sentence_ends_with_the_caller_of_the_thread_that_tells() -> None:
     assert Evidence([first, fills], "unknown", "they wait", 0).sentence == "they wait"
 
 
+def test_where_other_threads_are_is_told_if_one_of_them_is_waited_for() -> None:
+    library = "/usr/lib/python3.11/threading.py"
+
+    def waits(tid: int, *frames: Frame, cause: str = "futex") -> Thread:
+        return Thread(tid, 10, 1, "reco", "S", 5.0, "futex", (), cause=cause, frames=frames)
+
+    first = waits(10, Frame("_shutdown", library, line=1584, is_python=True))
+    installed = waits(11, Frame("wait", library, line=369, is_python=True))
+    monitors = [waits(n, *installed.frames, Frame("monitor", "/a/fit.py", line=5, is_python=True)) for n in (12, 13)]
+    reads = waits(14, Frame("load", RECO), cause="pipe")
+    said = Evidence([first, installed, *monitors, reads], "unknown", "it waits", 10).sentence
+    assert said == (
+        "it waits; called by threading.py:1584 _shutdown(); other threads of it wait so in fit.py:5 monitor()"
+    )
+    assert Evidence([first, installed], "unknown", "it waits", 10).sentence.endswith("_shutdown()")
+    many = [waits(20 + n, Frame(f"work_{n}()", RECO)) for n in range(4)]
+    said = Evidence([first, *many], "unknown", "it waits", 10).sentence
+    assert said.endswith("wait so in work_0(), work_1(), work_2() and elsewhere")
+
+
 def test_of_a_deadlock_each_threads_place_is_told() -> None:
     threads = [
         Thread(tid, 10, 1, "reco", "S", 5.0, "futex", (), frames=(Frame("futex", C), Frame(f"take_{tid}()", RECO)))

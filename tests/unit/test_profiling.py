@@ -13,6 +13,7 @@ import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -272,6 +273,118 @@ def test_who_could_end_the_wait_of_a_futex(
     assert (wait.cause, wait.object) == (Cause.FUTEX, waker)
     said = verdict.judge([(waits, wait)])
     assert said.is_suspicious and said.sentence == f"process 10 (name10) waits for {waker} in futex since 5 s"
+
+
+def has_open(folder: Path, pid: int, targets: dict[int, tuple[str, int]]) -> None:
+    for name in ("fd", "fdinfo"):
+        (folder / str(pid) / name).mkdir(parents=True)
+    (folder / str(pid) / "comm").write_text(f"name{pid}\n")
+    for number, (target, flags) in targets.items():
+        (folder / str(pid) / "fd" / str(number)).symlink_to(target)
+        (folder / str(pid) / "fdinfo" / str(number)).write_text(f"pos:\t0\nflags:\t{flags:o}\n")
+
+
+@pytest.mark.parametrize(
+    ("ends", "cause"),
+    [
+        ({1: ("pipe:[1]", 1), 2: ("pipe:[2]", 1)}, Cause.PIPE),
+        ({1: ("pipe:[1]", 1)}, Cause.EVENTS),  # nobody in the job writes to the other one
+    ],
+)
+def test_who_has_all_pipes_of_a_poll_is_told(tmp_path: Path, ends: dict[int, tuple[str, int]], cause: Cause) -> None:
+    has_open(tmp_path, 10, {5: ("pipe:[1]", 0), 7: ("pipe:[2]", 0)})
+    has_open(tmp_path, 20, ends)
+    (tmp_path / "10" / "maps").write_text("00001000-00002000 rw-p 00000000 00:00 0\n")
+    (tmp_path / "10" / "mem").write_bytes(bytes(0x1000) + struct.pack("<ihhihh", 5, 1, 0, 7, 1, 0))
+    reads = dataclasses.replace(thread(10), call="poll", arguments=(0x1000, 2, 0xFFFFFFFF, 0, 0, 0))
+    sleeps = (thread(20, 20), Wait(Cause.SLEEP, "for 86400 s", has_deadline=True))
+    wait = Waits([reads, sleeps[0]], {}, str(tmp_path)).of(reads)
+    assert wait.cause is cause
+    if cause is Cause.PIPE:
+        said = verdict.judge([(reads, wait), sleeps])
+        assert (said.cause, said.tid, said.is_suspicious) == (Cause.SLEEP, 20, False)
+        assert said.sentence.startswith(
+            "process 10 (name10) waits for data from any of 2 pipes of 20; process 20 (name20) sleeps for 86400 s"
+        )
+
+
+GLIBC, ELSEWHERE, OWNER = 0x7000_0000, 0x8000_0000, 4321
+HELD = (2, 0, OWNER, 1, 0)
+"""A std::mutex that is held and waited for: __lock, __count, __owner, __nusers, __kind."""
+
+
+def waits_for_mutex(folder: Path, fields: tuple[int, ...], tasks: tuple[int, ...] = (10,), **more: Any) -> Wait:
+    process = folder / "10"
+    for tid in tasks:
+        (process / "task" / str(tid)).mkdir(parents=True)
+    (process / "status").write_text(f"Threads:\t{len(tasks)}\n")
+    (process / "maps").write_text(
+        "00001000-00002000 rw-p 00000000 00:00 0\n"
+        f"{GLIBC:x}-{GLIBC + 4096:x} r-xp 00000000 08:01 7 /usr/lib/libc.so.6\n"
+    )
+    (process / "mem").write_bytes(bytes(0x1000) + struct.pack("<iIiIi", *fields))
+    asked = {"call": "futex", "arguments": (0x1000, 0x80, 2, 0, 0, 0), "registers": (GLIBC + 8, 0, 0), **more}
+    waits = dataclasses.replace(thread(10), **asked)
+    return Waits([waits], {}, str(folder)).of(waits)
+
+
+def test_a_mutex_whose_owner_is_no_thread_of_the_process_is_one(tmp_path: Path) -> None:
+    wait = waits_for_mutex(tmp_path, HELD)
+    assert (wait.cause, wait.object, wait.holder_pid) == (Cause.MUTEX, "a mutex at 0x1000", 0)
+    parent = (dataclasses.replace(thread(9, 9)), Wait(Cause.CHILD, "process 10 (name10)", holder_pid=10))
+    sleeps = (thread(OWNER, 9), Wait(Cause.SLEEP, "for 2 s", has_deadline=True))
+    said = verdict.judge([parent, sleeps, (dataclasses.replace(thread(10), call="futex"), wait)])
+    assert (said.cause, said.tid, said.is_suspicious) == (Cause.MUTEX, 10, True)
+    assert said.sentence == (
+        "process 10 (name10) waits for a mutex at 0x1000 in futex since 5 s; "
+        "held by thread 4321, which this process does not have: it has ended, or fork left it behind"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [
+        ((2, 0, 0, 1, 0), {}),  # nobody has it
+        ((2, 0, 1 << 23, 1, 0), {}),  # no thread's number
+        ((2, 0, OWNER, 0, 0), {}),  # a mutex that is held has a user
+        ((2, 3, OWNER, 1, 0), {}),  # taken thrice, and not recursive
+        ((2, 0, OWNER, 1, 1), {}),
+        ((2, 0, OWNER, 1, 77), {}),
+        (HELD, {"tasks": (10, OWNER)}),  # it has come since
+        (HELD, {"arguments": (0x1000, 0x89, 2, 0, 0, 0)}),  # as Rust does
+        (HELD, {"registers": (ELSEWHERE, 0, 0)}),  # as Go does
+        (HELD, {"registers": None}),
+    ],
+)
+def test_memory_that_may_be_something_else_is_no_mutex(
+    tmp_path: Path, fields: tuple[int, ...], more: dict[str, Any]
+) -> None:
+    assert waits_for_mutex(tmp_path, fields, **more).cause is Cause.FUTEX
+
+
+def test_shared_memory_that_has_a_lock_is_named(tmp_path: Path) -> None:
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10" / "status").write_text("Name:\tit\nThreads:\t1\nSigQ:\t0/1\n")
+    (tmp_path / "10" / "maps").write_text("00001000-00002000 rw-s 00000000 00:19 7 /dev/shm/conditions\n")
+    waits = dataclasses.replace(thread(10), call="futex", arguments=(0x1000, 0, 2, 0, 0, 0))
+    wait = Waits([waits], {}, str(tmp_path)).of(waits)
+    assert (wait.cause, wait.object) == (Cause.FUTEX, "something of another process in /dev/shm/conditions")
+
+
+@pytest.mark.parametrize(
+    ("cause", "its"),
+    [(Cause.STOPPED, "is stopped by a signal"), (Cause.SLEEP, "sleeps for 9 s"), (Cause.EVENTS, "waits for any")],
+)
+def test_who_waits_for_one_that_seems_harmless_is_told(cause: Cause, its: str) -> None:
+    words = {Cause.STOPPED: "by a signal", Cause.SLEEP: "for 9 s", Cause.EVENTS: "any"}[cause]
+    lock = (thread(20, 20), Wait(Cause.FILE_LOCK, "a lock on /x", "process 10 (name10)", holder_pid=10))
+    room = (thread(20, 20), FOR_READER)
+    for waits, what in ((lock, "a lock on /x"), (room, "room in pipe:[1]")):
+        said = verdict.judge([(thread(10), Wait(cause, words)), waits])
+        is_lock = waits is lock and cause is not Cause.STOPPED
+        assert said.cause is (Cause.FILE_LOCK if is_lock else cause), "a lock tells more itself"
+        if not is_lock:
+            assert said.sentence.startswith(f"process 20 (name20) waits for {what} of 10; process 10 (name10) {its}")
 
 
 # -- whether it hangs -------------------------------------------------------------------------------------------------
