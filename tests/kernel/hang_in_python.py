@@ -273,6 +273,14 @@ def communicate(path):
 
 
 @way
+def both_outputs(path):
+    command = [sys.executable, "-c", "import time; time.sleep(4321)"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    tell("holder_pid", child.pid)
+    (here(), child.communicate())
+
+
+@way
 def waitpid(path):
     child = os.fork()
     if child == 0:

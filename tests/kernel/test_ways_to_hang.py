@@ -122,6 +122,7 @@ PYTHON = {
     "never_awaited": Way("unknown"),
     "subprocess_run": Way("sleep", is_harmless=True, first="child"),
     "communicate": Way("sleep", is_harmless=True, first="pipe"),
+    "both_outputs": Way("sleep", is_harmless=True, first="pipe"),
     "waitpid": Way("sleep", is_harmless=True, first="child"),
     "unread_child": Way("deadlock"),
     "unread_queue": Way("deadlock"),
