@@ -72,8 +72,13 @@ twice as many from afar (accesspoint/from_afar.py), so no one of them keeps all 
 CONNECTIONS = 4
 """Of an access point, or of who asks from elsewhere: of more, the oldest is closed."""
 
-STRANGERS = 256
-"""Connections that have not shown a token yet: of more, the oldest is closed. None has more than OPEN_SECONDS."""
+STRANGERS, MOST_STRANGERS = 256, 2048
+"""Connections that have not shown a token yet. Of more than the first, the oldest is closed if it has been one for
+PATIENCE; of more than the second, in any case. A rush of peers is served, though none was read when the next one came.
+"""
+
+PATIENCE = 5.0
+"""Seconds. None has more than OPEN_SECONDS."""
 
 OPEN_SECONDS = 10.0
 """For the TLS handshake, and for the head of the request."""
@@ -172,7 +177,7 @@ class RelayServer:
         self._tokens, self._log = tokens, log
         self._paced = PacedLog(log)
         self._pace = Pace(IN_A_ROW, A_SECOND)
-        self._strangers: dict[ServerConnection, None] = {}  # in the order in which they came
+        self._strangers: dict[ServerConnection, float] = {}  # in the order in which they came, and when
         self._peers: dict[_Peer, None] = {}  # in the order in which they came
         self._alike: dict[str, list[_Peer]] = {}  # those of one source, in the order in which they came
         self._nodes: dict[str, _Peer] = {}
@@ -434,18 +439,20 @@ class RelayServer:
 class _Connection(ServerConnection):  # type: ignore[misc]
     """One that is known to be a stranger's until it has shown a token."""
 
-    def __init__(self, strangers: dict[ServerConnection, None], *arguments: Any, **named: Any) -> None:
+    def __init__(self, strangers: dict[ServerConnection, float], *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._strangers = strangers
 
     def connection_made(self, transport: Any) -> None:
         """Once a connection. Who floods the port with others keeps out no peer: it shows its token at once."""
         super().connection_made(transport)
-        self._strangers[self] = None
+        now = self.loop.time()
+        self._strangers[self] = now
         if len(self._strangers) > STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.transport.abort()
+            oldest, since = next(iter(self._strangers.items()))
+            if now - since >= PATIENCE or len(self._strangers) > MOST_STRANGERS:
+                del self._strangers[oldest]
+                oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Once a connection."""

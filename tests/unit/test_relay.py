@@ -158,8 +158,10 @@ def test_without_a_token_nobody_is_admitted(site: Site) -> None:
     runs(site, course)
 
 
-def test_strangers_keep_nobody_out_who_has_a_token(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bound", ["MOST_STRANGERS", "PATIENCE"])
+def test_strangers_keep_nobody_out_who_has_a_token(site: Site, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     monkeypatch.setattr(server, "STRANGERS", 20)
+    monkeypatch.setattr(server, bound, 20 if bound == "MOST_STRANGERS" else 0.0)
 
     async def course() -> None:
         port = int(site.url.rpartition(":")[2].rstrip("/"))
@@ -172,6 +174,27 @@ def test_strangers_keep_nobody_out_who_has_a_token(site: Site, monkeypatch: pyte
         for _, writer in silent:
             writer.close()
         await site.until(lambda: not site.server._strangers)
+
+    runs(site, course)
+
+
+def test_a_rush_of_peers_whose_requests_nobody_has_read_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STRANGERS", 4)
+    monkeypatch.setattr(server, "PATIENCE", 300.0)
+
+    async def course() -> None:
+        port = int(site.url.rpartition(":")[2].rstrip("/"))
+        head = "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nAuthorization: Bearer n\r\n\r\n"
+        rush = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
+        for one in rush:
+            one.sendall(head.encode())
+            one.setblocking(False)
+        loop = asyncio.get_running_loop()
+        answers = await asyncio.gather(*(loop.sock_recv(one, 12) for one in rush), return_exceptions=True)
+        assert answers == [b"HTTP/1.1 101"] * 50
+        for one in rush:
+            one.close()
 
     runs(site, course)
 
