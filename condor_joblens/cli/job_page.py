@@ -271,7 +271,8 @@ def _about_idleness(run: Run) -> Iterator[str]:
     if idle >= LEAST_IDLE and not run.over:
         wait = io_sections.waiting(run)
         why = f"; of its time until now {wait.replace('%', ' %')}" if wait != "-" else ""
-        yield f"it has done next to nothing for {units.duration(idle)}{why}"
+        more = "" if run.number("Hang.Suspected") else "; `joblens hang` on its node says why"
+        yield f"it has done next to nothing for {units.duration(idle)}{why}{more}"
 
 
 def _about_cores(run: Run, now: float) -> Iterator[str]:

@@ -23,6 +23,9 @@ NOT_SO_OFTEN = 2.0
 ANSWERED = ("job_id", "slot", "level", "policy", "reason", "note")
 """Columns of the run that the answer has, as far as they say something."""
 
+IO_BEGAN = "level io began "
+"""So begins the note about what level io has missed."""
+
 
 def find(node: NodeProtocol, request: Request) -> int:
     """The run that is named. Raises Refused."""
@@ -46,7 +49,15 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
         state["override_changed_at"][run] = time.monotonic()
         node.apply_levels(run)
     row = node.runs.rows[run]
-    return {column: text(row[column]) for column in ANSWERED if row[column]}
+    told = {column: text(row[column]) for column in ANSWERED if row[column]}
+    return {**told, "note": _of_its_level(told["note"], told.get("level", ""))} if "note" in told else told
+
+
+def _of_its_level(note: str, level: str) -> str:
+    """The note without what is about the numbers of io alone, if these are not counted now."""
+    if level not in (Level.OFF.word, Level.BASIC.word):
+        return note
+    return "; ".join(part for part in note.split("; ") if not part.startswith(IO_BEGAN))
 
 
 def _give(node: NodeProtocol, run: int, level: Level, request: Request) -> None:

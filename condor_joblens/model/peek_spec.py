@@ -55,5 +55,7 @@ def parse(text: str) -> PeekSpec:
     if len(steps) > MOST_STEPS:
         raise SpecError(f"at most {MOST_STEPS} members and elements in one another are followed")
     if kind and steps:
-        raise SpecError("members are found by debug information alone: leave out what follows as")
+        raise SpecError(
+            "`as TYPE` is for a whole variable; debug information says of which type a member is: leave ` as TYPE` out"
+        )
     return PeekSpec(file, found["name"], tuple(steps), parse_type(kind) if kind else None)

@@ -133,7 +133,10 @@ def test_its_machine_and_whose_jobs_are_there(course: Course) -> None:
 
 def test_what_the_job_says_of_itself_is_in_its_ad(course: Course) -> None:
     assert course.ended["JobLensUsage"]["Progress"] == "30 %: step 3 of 10"
-    assert course.said_from_outside == "joblens: joblensd refuses: this process is in no slot's cgroup\n"
+    assert (
+        course.said_from_outside
+        == "joblens: joblensd refuses: this process is in no slot's cgroup: run it inside a job\n"
+    )
 
 
 @pytest.mark.parametrize("verb", ["ps", "tail", "env", "kill"])

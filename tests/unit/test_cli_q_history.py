@@ -220,4 +220,6 @@ def test_a_remark_is_made_of_what_is_news(columns: dict[str, Any], words: str, i
 
 def test_a_job_that_does_nothing_is_told_with_what_it_waited_for() -> None:
     remarks = "\n".join(job_page.remarkable(one(busy(cpu_idle_seconds=720.0, request_memory_bytes=4 * GIB)), NOW))
-    assert "it has done next to nothing for 12 min; of its time until now 63 % cvmfs" in remarks
+    assert "it has done next to nothing for 12 min; of its time until now 63 % cvmfs; `joblens hang` on" in remarks
+    both = "\n".join(job_page.remarkable(one(busy(cpu_idle_seconds=720.0, hang_suspected=1)), NOW))
+    assert "nothing for 12 min" in both and both.count("`joblens hang` on its node") == 1

@@ -17,6 +17,7 @@ from control_socket import Server
 from hypothesis import given
 from hypothesis import strategies as st
 
+from condor_joblens.agent import before_job
 from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
@@ -99,7 +100,7 @@ class Site:
     def run_of_process(self, pid: int, slot: str, scratch: str) -> int:
         self.found.append((pid, slot, scratch))
         if pid == 666:
-            raise Refused("this process is in no slot's cgroup")
+            raise Refused("this process is in no slot's cgroup: run it inside a job")
         return 0
 
     def next_job(self, run: int, pid: int) -> bool:
@@ -387,6 +388,16 @@ def test_of_several_jobs_the_caller_s_own_is_meant() -> None:
     site.sandbox = lambda run: SimpleNamespace(scratch_uid=(STRANGER, OWNER)[run])  # type: ignore[method-assign]
     site.runs.rows["job_id"][1] = b"4712.0"
     assert asks(site, "level", OWNER, job="slot1_1")["job_id"] == "4712.0"
+
+
+def test_what_level_io_has_missed_is_told_while_io_is_counted() -> None:
+    site = Site()
+    for level, note in (("basic", "a; b"), ("off", "a; b"), ("io", None), ("trace", None)):
+        whole = before_job.late_note(12.0)
+        site.runs.rows["level"], site.runs.rows["note"] = level.encode(), f"a; {whole}; b".encode()
+        assert asks(site, "level", OWNER, job="12.0")["note"] == (note or f"a; {whole}; b")
+    site.runs.rows["level"], site.runs.rows["note"] = b"basic", before_job.late_note(12.0).encode()
+    assert not asks(site, "level", OWNER, job="12.0")["note"]
 
 
 def test_a_verb_that_the_table_lacks_is_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

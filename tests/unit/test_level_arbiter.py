@@ -228,7 +228,7 @@ def test_an_owner_can_not_take_back_what_root_said(made: Callable[..., Made]) ->
     run = it.begin("12.0")
     ask(it, 0, job="12.0", level="off")
     for claims in ({"level": "io"}, {"clear": "1"}):
-        with pytest.raises(Refused, match=r"root has set this job's level, by root until \d\d:\d\d: only root may"):
+        with pytest.raises(Refused, match=r"^this job's level is set by root until \d\d:\d\d: only root may"):
             ask(it, OWNER, job="12.0", **claims)
     assert it.level(run) is Level.OFF
     it.node.runs.state["override_until"][run] = time.monotonic() - 1

@@ -99,7 +99,7 @@ def refusal(levels: Levels, run: int, level: Level | None, by_root: bool) -> str
     if by_root:
         return ""
     if state["override_by_root"] and state["override_until"] > time.monotonic():
-        return f"root has set this job's level, {text(state['override_reason'])}: only root may change it"
+        return f"this job's level is set {text(state['override_reason'])}: only root may change it"
     if level is None:
         return ""
     undecided = undecided_level(levels.node.config)

@@ -25,7 +25,7 @@ def run_of_process(agent: Agent, pid: int, slot: str, scratch: str) -> int:
     if found is None and node.tree.hybrid:
         found = _make_cgroup(agent, pid, slot, scratch)
     if found is None:
-        raise Refused("this process is in no slot's cgroup")
+        raise Refused("this process is in no slot's cgroup: run it inside a job")
     inode = inode_at(node.tree.path(found))
     run = None if inode is None else node.runs.by_cgroup.get(node.cgroup_id(inode))
     if run is None:
