@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -609,6 +610,29 @@ def test_with_two_servers_each_knows_its_own_machines_and_a_command_is_done_once
 def test_bytes_are_a_message_or_none(data: bytes | str) -> None:
     with contextlib.suppress(messages.FrameError):
         assert messages.decoded(data).number < 1 << 32
+
+
+def test_a_million_damaged_messages_are_refused_or_read_as_they_would_be_sent() -> None:
+    whole = [
+        Message("carry", 7, {"Node": b"node", "Packet": b"x" * 40}).encoded(),
+        Message("data", 9, {"Data": b"d" * 20}).encoded(),
+        Message("more", 3).encoded(),
+        messages.end(5, "over").encoded(),
+    ]
+    chance, refused = random.Random(1), 0
+    for which in range(1_000_000):
+        damaged = bytearray(whole[which % len(whole)])
+        for _ in range(1 + which % 3):
+            damaged[int(chance.random() * len(damaged))] = int(chance.random() * 256)
+        if which % 7 == 0:
+            del damaged[int(chance.random() * len(damaged)) :]
+        try:
+            message = messages.decoded(bytes(damaged))
+        except messages.FrameError:
+            refused += 1
+        else:
+            assert messages.decoded(message.encoded()) == message
+    assert 0 < refused < 1_000_000
 
 
 def test_a_machine_whose_token_is_taken_away_is_sent_away(site: Site) -> None:
