@@ -570,7 +570,8 @@ def test_a_server_that_floods_a_user_with_an_answer_costs_his_command_and_no_mem
             assert "this one is answered" in await asyncio.to_thread(asks, "other")
             assert "more came than was asked for" in await flooded
             await site.until(lambda: sent == FLOOD_PARTS * len(part))
-            assert sent > 100_000_000 and max(seen) < before + sent / 2
+            # twice as much was sent, and the server that sends it is in this process, too
+            assert sent > 100_000_000 and max(seen) < before + sent
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
