@@ -417,8 +417,7 @@ class Reader:
         _count_samples(job, window, after, is_last)
         _count_waits(job, waits, after)
         if int(after["run"]) == job.run:  # what is counted and still in the ring is the next window's
-            began_with = int(job.counted["samples"]) if int(job.counted["run"]) == job.run else 0
-            after["samples"] = began_with + _told(window) + window.lost + window.not_ours
+            after["samples"] = int(_counted_before(job)["samples"]) + _told(window) + window.lost + window.not_ours
         lost, window.lost = job.lost + job.refused, window.lost + job.refused
         self._begin_window(job, until, after)
         self._tell_steady(job, window)
@@ -755,10 +754,15 @@ def _told(window: Window) -> int:
     return sum(window.stacks.values()) + window.left_out
 
 
+def _counted_before(job: _Job) -> np.ndarray:
+    """What the kernel had counted of the run when its window began; nothing, if that was of another run."""
+    return job.counted if int(job.counted["run"]) == job.run else np.zeros((), _SAMPLED)
+
+
 def _count_samples(job: _Job, window: Window, after: np.ndarray, is_last: bool) -> None:
     """Its numbers, of what the kernel has counted. What is not there of the last window will not come any more."""
     if int(after["run"]) == job.run:
-        before = job.counted if int(job.counted["run"]) == job.run else np.zeros((), _SAMPLED)
+        before = _counted_before(job)
         for name in ("samples", "not_ours", "lost"):
             setattr(window, name, max(0, int(after[name]) - int(before[name])))
     window.samples = max(window.samples - window.lost - job.lost, _told(window))
@@ -773,7 +777,7 @@ def _count_waits(job: _Job, waits: Window, after: np.ndarray) -> None:
     """The same, of what has waited: `lost` is what no stack stands for."""
     waits.is_off_cpu = True
     if int(after["run"]) == job.run:
-        before = job.counted if int(job.counted["run"]) == job.run else np.zeros((), _SAMPLED)
+        before = _counted_before(job)
         waits.waits, waits.samples, waits.taken = (
             max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
         )

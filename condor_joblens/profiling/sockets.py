@@ -55,8 +55,11 @@ def other_end(process: Process, end: Socket) -> int:
     """
     if end.protocol != "tcp" or not end.peer or end.here.rpartition(":")[0] != end.peer.rpartition(":")[0]:
         return 0
+    port = f":{int(end.peer.rpartition(':')[2]):04X} "
     for table in ("tcp", "tcp6"):
         for line in process.lines(f"net/{table}")[1:]:
+            if port not in line:  # addresses are dear to read, and there can be many lines
+                continue
             words = line.split()
             other = _internet(table, words) if len(words) > 9 else None
             if other is not None and (other.here, other.peer) == (end.peer, end.here) and words[9].isdigit():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from condor_joblens.profiling import calls, file_locks, mutexes, sockets
@@ -44,6 +44,7 @@ class Waits:
         self._locks: list[file_locks.FileLock] | None = None
         self._pipes: dict[str, list[tuple[int, int]]] | None = None
         self._sockets_of: dict[str, list[int]] | None = None
+        self._gone: dict[tuple[int, int], bool] = {}  # process, and owner of a mutex
 
     def of(self, thread: Thread) -> Wait:
         """What it waits for."""
@@ -163,9 +164,8 @@ class Waits:
         process = self.processes[thread.pid]
         memory = process.read(address, mutexes.SIZE)
         is_private = bool(thread.call == "futex" and operation & _FUTEX_PRIVATE)
-        unknown = Wait(Cause.FUTEX, self._waker(thread, is_private, address))
         if len(memory) < mutexes.LEAST:
-            return unknown
+            return Wait(Cause.FUTEX, self._waker(thread, is_private, address))
         now, owner = mutexes.state_and_owner(memory)
         # the kernel itself ends the wait for a thread, and it knows no private addresses; a thread's number can be 2
         if not is_private and value == now and value in peers and peers[value] is not thread:
@@ -175,14 +175,20 @@ class Waits:
             holder = peers[owner]
             name = "itself" if holder is thread else f"thread {holder.tid} ({holder.name})"
             return Wait(Cause.MUTEX, f"a mutex at {address:#x}", name, holder.pid, holder.tid)
-        if is_private and mutexes.is_held(thread, memory, process) and self._has_all_threads(process):
+        if is_private and mutexes.is_held(thread, memory, process) and self._is_gone(process, owner):
             number = f"thread {owner}" if thread.inner_tid == thread.tid else f"thread {owner} of its own namespace"
             return Wait(Cause.MUTEX, f"a mutex at {address:#x}", f"{number}, {_NOT_THERE}")
-        return unknown
+        return Wait(Cause.FUTEX, self._waker(thread, is_private, address))
 
-    def _has_all_threads(self, process: Process) -> bool:
-        """Whether no thread of it has come since they were told: that could have taken a lock."""
-        return process.tids == {thread.tid for thread in self._threads[process.pid]}
+    def _is_gone(self, process: Process, owner: int) -> bool:
+        """Of a number that none of its threads has: whether none has come since they were told, which could have it.
+
+        Thousands may wait for one owner, and its threads are listed once for all of them.
+        """
+        key = process.pid, owner
+        if key not in self._gone:
+            self._gone[key] = process.tids == {thread.tid for thread in self._threads[process.pid]}
+        return self._gone[key]
 
     def _waker(self, thread: Thread, is_private: bool, address: int) -> str:
         """Who could end its wait: a private address is its process's own (futex(2), FUTEX_PRIVATE_FLAG)."""
@@ -322,16 +328,12 @@ class Waits:
     def _ends(self, target: str) -> list[tuple[int, int]]:
         """Process and flags of all who have this pipe open, in the job."""
         if self._pipes is None:
-            self._pipes, left = {}, _MOST_LINKS
-            for pid, process in self.processes.items():
-                for number, name in process.targets():
-                    left -= 1
-                    if left < 0:
-                        break
-                    if name.startswith("pipe:") or name == target:
-                        end = process.descriptor(number)
-                        if end is not None:
-                            self._pipes.setdefault(name, []).append((pid, end.flags))
+            self._pipes = {}
+            for pid, number, name in self._links():
+                if name.startswith("pipe:") or name == target:
+                    end = self.processes[pid].descriptor(number)
+                    if end is not None:
+                        self._pipes.setdefault(name, []).append((pid, end.flags))
         return self._pipes.get(target, [])
 
     def _behind(self, wait: Wait, end: sockets.Socket, process: Process) -> Wait:
@@ -346,15 +348,21 @@ class Waits:
     def _owners(self, target: str) -> list[int]:
         """The processes of the job that have this socket open."""
         if self._sockets_of is None:
-            self._sockets_of, left = {}, _MOST_LINKS
-            for pid, process in self.processes.items():
-                for _, name in process.targets():
-                    left -= 1
-                    if left < 0:
-                        break
-                    if name.startswith("socket:"):
-                        self._sockets_of.setdefault(name, []).append(pid)
+            self._sockets_of = {}
+            for pid, _, name in self._links():
+                if name.startswith("socket:"):
+                    self._sockets_of.setdefault(name, []).append(pid)
         return self._sockets_of.get(target, [])
+
+    def _links(self) -> Iterator[tuple[int, int, str]]:
+        """What the job's processes have open: process, number and name; of very many the first."""
+        left = _MOST_LINKS
+        for pid, process in self.processes.items():
+            for number, name in process.targets():
+                left -= 1
+                if left < 0:
+                    return
+                yield pid, number, name
 
     def _path(self, thread: Thread) -> Wait:
         inner = {function(frame) for frame in thread.kernel}

@@ -90,20 +90,29 @@ static void sleep_long(long seconds)
 	nanosleep(&time, nullptr);
 }
 
-static int connected()
+/* Both are new sockets; the port is the listener's. */
+static int connect_both(int &listener, int &client)
 {
 	struct sockaddr_in address = {};
 	socklen_t size = sizeof(address);
-	int listener = checked(socket(AF_INET, SOCK_STREAM, 0)), client = checked(socket(AF_INET, SOCK_STREAM, 0));
 
+	listener = checked(socket(AF_INET, SOCK_STREAM, 0));
+	client = checked(socket(AF_INET, SOCK_STREAM, 0));
 	address.sin_family = AF_INET;
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	checked(bind(listener, reinterpret_cast<struct sockaddr *>(&address), size));
 	checked(listen(listener, 1));
 	checked(getsockname(listener, reinterpret_cast<struct sockaddr *>(&address), &size));
 	checked(connect(client, reinterpret_cast<struct sockaddr *>(&address), size));
+	return ntohs(address.sin_port);
+}
+
+static int connected()
+{
+	int listener, client, port = connect_both(listener, client);
+
 	tell("protocol", "tcp");
-	tell("peer", "127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+	tell("peer", "127.0.0.1:" + std::to_string(port));
 	tell_open(client);
 	return client;
 }
@@ -391,16 +400,9 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		tell_open(ends[0]);
 		checked(read(ends[0], &byte, 1));
 	} else if (way == "both_receive") {
-		struct sockaddr_in address = {};
-		socklen_t size = sizeof(address);
-		int server = checked(socket(AF_INET, SOCK_STREAM, 0)), here = checked(socket(AF_INET, SOCK_STREAM, 0));
+		int server, here;
 
-		address.sin_family = AF_INET;
-		address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-		checked(bind(server, reinterpret_cast<struct sockaddr *>(&address), size));
-		checked(listen(server, 1));
-		checked(getsockname(server, reinterpret_cast<struct sockaddr *>(&address), &size));
-		checked(connect(here, reinterpret_cast<struct sockaddr *>(&address), size));
+		connect_both(server, here);
 		int there = checked(accept(server, nullptr, nullptr)), child = checked(fork());
 
 		checked(close(child ? there : here));
