@@ -1,0 +1,174 @@
+"""What access points tell of their queues, with a real store: counts, causes, lists and lives, each for its viewers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server import Hub, ask
+from sinks import deliver, make
+
+from condor_joblens.eventlog.reader import Reader
+from condor_joblens.sinks.hub import HubSink
+
+AP = "ap.example.org"
+HOSTILE = "<script>alert(1)</script> \"' {{ 7*7 }} \u202e =cmd"
+PEOPLE = f"""
+[Alice]
+login = remote:alice
+jobs = alice@{AP}
+[Bob]
+login = remote:bob
+jobs = bob@{AP}, alice@other.example.org
+[Mona]
+role = manager
+login = remote:mona
+groups = physics@{AP}
+[Olga]
+role = operator
+login = remote:olga
+[Adam]
+role = administrator
+login = remote:adam
+"""
+NOW = int(time.time())
+
+
+def told(trigger: int, job: str, owner: str = "alice", ago: int = 60, **more: Any) -> str:
+    """An event as HTCondor writes it."""
+    cluster, _, process = job.partition(".")
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW - ago))
+    said = {
+        "Cmd": f"/home/{owner}/fit.py", "Cluster": int(cluster), "Proc": int(process), "Owner": owner,
+        "User": f"{owner}@example.org", "EventTime": when, "EventTypeNumber": 28, "TriggerEventTypeNumber": trigger,
+        "GlobalJobId": f"{AP}#{job}#1700000000", **more,
+    }  # fmt: skip
+    return json.dumps(said, indent=2) + "\n"
+
+
+HOLD = {"HoldReason": f"Transfer of /home/alice/17 failed: {HOSTILE}", "HoldReasonCode": 13, "HoldReasonSubCode": 2}
+LOG = (
+    told(0, "1.0")
+    + told(0, "2.0", ago=600)
+    + told(12, "2.0", **HOLD)
+    + told(0, "3.0", "bob", AccountingGroup="physics.muons")
+    + told(40, "3.0", "bob", Type=2, AccountingGroup="physics.muons")
+    + told(0, "4.0", "carol")
+    + told(1, "4.0", "carol", SlotName="slot1@ep1")
+    + told(0, "5.0", ago=500)
+    + told(1, "5.0", ago=400, SlotName="slot1@ep1")
+    + told(5, "5.0", ago=300, TerminatedNormally=True, ReturnValue=3)
+)
+
+
+@pytest.fixture(scope="module")
+def hub(folder: Path, server: Any) -> Iterator[Hub]:
+    started = server(Hub, folder / "queue")
+    started.people.write_text(PEOPLE)
+    token = started.folder / "ap"
+    token.write_text("swordfish-of-ap")
+    token.chmod(0o600)
+    with open(started.folder / "tokens", "a", encoding="ascii") as file:
+        file.write(f"access-point {AP} {hashlib.sha256(b'swordfish-of-ap').hexdigest()}\n")
+    log = started.folder / "EventLog"
+    log.write_text(LOG)
+    with started:
+        sink = make(HubSink, URL=started.url, TOKEN_FILE=str(token))
+        for name in ("first", "second"):  # all of it comes twice
+            said: list[str] = []
+            reader = Reader(str(log), str(started.folder / name), AP, sink, said.append)
+            while not reader.step():
+                pass
+            assert said == []
+        deliver(sink, [])
+        yield started
+
+
+def get(hub: Hub, person: str, path: str, **words: Any) -> dict[str, Any]:
+    status, answer, text = ask(hub, person, path, **words)
+    assert status == 200, text
+    return answer
+
+
+def queued(job: str) -> str:
+    return f"/queued/{urllib.parse.quote(f'{AP}#{job}#1700000000', safe='')}"
+
+
+def listed(hub: Hub, person: str, state: str, **words: Any) -> list[str]:
+    answer = get(hub, person, "/jobs.json", state=state, **words)
+    assert answer["count"] == len(answer["jobs"])
+    return sorted(row["JobId"] for row in answer["jobs"])
+
+
+def test_what_came_twice_is_kept_once(hub: Hub) -> None:
+    assert hub.ask("SELECT count() AS n FROM job_events FINAL") == [{"n": LOG.count("\n}\n")}]
+    assert hub.ask("SELECT count() AS n FROM job_states FINAL") == [{"n": 5}]
+
+
+def test_the_site_counts_states_and_says_why_jobs_are_held(hub: Hub) -> None:
+    found = get(hub, "adam", "/site.json")["queue"]
+    assert found["site"] == {"idle": 1, "held": 1, "transferring": 1, "suspended": 0, "running": 1}
+    (held,) = found["held"]
+    assert held["cause"].startswith("Transfer of /home/alice/N failed") and (held["code"], held["jobs"]) == (13, 1)
+    assert get(hub, "olga", "/site.json")["queue"]["held"] == [
+        {"cause": "", "code": 13, "name": "TransferInputError", "jobs": 1}
+    ]
+    bob = get(hub, "bob", "/site.json")["queue"]
+    assert bob["site"] is None and bob["held"] == [] and bob["mine"]["transferring"] == 1
+    assert listed(hub, "adam", "held", cause=held["cause"]) == ["2.0"]
+    assert listed(hub, "olga", "held", cause=held["cause"]) == []
+
+
+@pytest.mark.parametrize(
+    "person, state, found",
+    [
+        ("adam", "idle", ["1.0"]), ("alice", "idle", ["1.0"]), ("bob", "idle", []), ("alice", "held", ["2.0"]),
+        ("bob", "held", []), ("mona", "transferring", ["3.0"]), ("mona", "idle", []), ("olga", "unwatched", ["4.0"]),
+        ("alice", "unwatched", []), ("adam", "suspended", []),
+    ],
+)  # fmt: skip
+def test_each_sees_his_own_in_each_state(person: str, state: str, found: list[str], hub: Hub) -> None:
+    assert listed(hub, person, state) == found
+
+
+def test_lists_are_searched_by_what_a_viewer_may_see(hub: Hub) -> None:
+    assert listed(hub, "adam", "held", q="alert") == ["2.0"] == listed(hub, "alice", "held", q="alert fit.py")
+    assert listed(hub, "olga", "held", q="alert") == []
+    assert listed(hub, "adam", "idle", owner="alice", schedd=AP) == ["1.0"]
+    assert ask(hub, "adam", "/jobs.json", state="idle", node="ep1")[0] == 400
+
+
+def test_a_job_has_its_life_in_order_and_for_its_viewers_alone(hub: Hub) -> None:
+    found = get(hub, "alice", queued("5.0") + ".json")
+    assert [(step["kind"], step["words"]) for step in found["life"]] == [
+        ("submit", ""), ("execute", "on slot1@ep1"), ("end", "exit code 3"),
+    ]  # fmt: skip
+    assert found["job"]["State"] == "ended" and found["runs"] == []
+    for person, job in (("bob", "5.0"), ("alice", "3.0"), ("alice", "77.0")):
+        assert ask(hub, person, queued(job) + ".json")[0] == 404
+    held = get(hub, "olga", queued("2.0") + ".json")
+    assert "Reason" not in held["job"] and held["life"][-1]["words"] == "code 13 (TransferInputError)"
+    assert get(hub, "mona", queued("3.0") + ".json")["job"]["State"] == "transferring"
+
+
+def test_what_a_hold_says_is_text_on_every_page(hub: Hub) -> None:
+    for path in ("/", "/jobs?state=held", queued("2.0")):
+        status, _, page = ask(hub, "alice", path)
+        assert status == 200 and "alert(1)" in page, page
+        assert "<script>alert" not in page and "49" not in page.partition("alert(1)")[2][:60]
+    rows = ask(hub, "alice", "/jobs.csv", state="held")[2]
+    assert "2.0" in rows and "\n=" not in rows
+
+
+def test_forgetting_a_person_takes_what_was_told_of_his_jobs(hub: Hub) -> None:
+    from condor_joblens.hub.store.client import Store, socket_of
+    from condor_joblens.hub.store.forget import Forgetter
+
+    found = Forgetter(Store(socket_of(f"{hub.folder}/kept")), [("alice", AP)]).count()
+    assert found["job_states"] >= 3 and found["job_events"] >= 6  # also what the engine has not merged yet
