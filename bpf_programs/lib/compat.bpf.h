@@ -25,6 +25,24 @@ struct fuse_mount___chan { struct list_head fc_entry; };
 #endif
 #pragma clang attribute pop
 
+/* A chain of members of a kernel structure: MEMBER(task, mm, flags). As in C where the verifier knows the type of what it
+ * begins with. That of the task that a clock has interrupted it knows from 5.11 on. */
+#ifdef BEFORE_5_17
+#define MEMBER(from, ...) BPF_CORE_READ(from, __VA_ARGS__)
+#else
+#define MEMBER(...) ___arrow(__VA_ARGS__)
+#endif
+
+/* The task that runs. */
+static __always_inline struct task_struct *this_task(void)
+{
+#ifdef BEFORE_5_17
+	return (struct task_struct *)bpf_get_current_task();
+#else
+	return bpf_get_current_task_btf();
+#endif
+}
+
 /* The id of the cgroup's ancestor at `depth` (the root is 0); `depth` must not exceed cgroup->level. */
 static __always_inline u64 ancestor_id(struct cgroup *cgroup, u32 depth)
 {

@@ -23,4 +23,28 @@ static __always_inline bool is_owners(struct task_struct *task, u32 uid)
 	return mm && has_owners_ids(task, uid) && (mm_flags(mm) & DUMPABLE_MASK) == DUMP_USER;
 }
 
+/* The same two of a task whose type the verifier knows, so that its members are read as in C: that takes less. */
+static __always_inline bool typed_has_owners_ids(struct task_struct *task, u32 uid)
+{
+	const struct cred *cred = task->real_cred;
+
+	return cred->uid.val == uid && cred->euid.val == uid && cred->suid.val == uid && cred->fsuid.val == uid;
+}
+
+static __always_inline unsigned long typed_mm_flags(struct mm_struct *mm)
+{
+	if (bpf_core_field_exists(mm->flags))
+		return mm->flags;
+	if (bpf_core_field_exists(struct mm_struct___bitmap, flags))
+		return ((struct mm_struct___bitmap *)mm)->flags.__mm_flags[0];
+	return 0;
+}
+
+static __always_inline bool typed_is_owners(struct task_struct *task, u32 uid)
+{
+	struct mm_struct *mm = task->mm;
+
+	return mm && typed_has_owners_ids(task, uid) && (typed_mm_flags(mm) & DUMPABLE_MASK) == DUMP_USER;
+}
+
 #endif

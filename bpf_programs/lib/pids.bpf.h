@@ -11,13 +11,15 @@ enum { MAX_PID_NAMESPACES = 4 };	/* one in another, that are looked through for 
 /* The id of a thread in the pid namespace with this inode; of a process, that of its leader. 0 where it lives outside. */
 static __always_inline u32 pid_in(u32 namespace_inode, struct task_struct *task)
 {
-	struct pid *pid = task->thread_pid;
+	struct pid *pid = MEMBER(task, thread_pid);
+	u32 level;
 
 	if (!pid)
 		return 0;
-	if (pid->numbers[0].ns->ns.inum == namespace_inode)
-		return pid->numbers[0].nr;
-	for (u32 depth = 1; depth < MAX_PID_NAMESPACES && depth <= pid->level; depth++) {
+	if (MEMBER(pid, numbers[0].ns, ns.inum) == namespace_inode)
+		return MEMBER(pid, numbers[0].nr);
+	level = MEMBER(pid, level);
+	for (u32 depth = 1; depth < MAX_PID_NAMESPACES && depth <= level; depth++) {
 		struct upid number = {};
 		u32 offset = bpf_core_field_offset(struct pid, numbers) + depth * sizeof(number);
 

@@ -100,7 +100,7 @@ static __always_inline u32 slot_of(struct cgroup *cgroup)
 
 static __always_inline u32 slot_of_task(struct task_struct *task)
 {
-	return slot_of(task->cgroups->dfl_cgrp);
+	return slot_of(MEMBER(task, cgroups, dfl_cgrp));
 }
 
 enum { SIGNAL_GROUP_EXIT = 0x4 };	/* include/linux/sched/signal.h */

@@ -44,6 +44,7 @@ enum bpf_map_type {
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
 enum { BPF_RB_NO_WAKEUP = 1U << 0, BPF_RB_FORCE_WAKEUP = 1U << 1, BPF_RB_AVAIL_DATA = 0, BPF_RB_RING_SIZE = 1 };
 enum bpf_func_id { BPF_FUNC_task_pt_regs = 175 };
+enum { BPF_F_USER_STACK = 1U << 8 };
 enum { BPF_F_NO_PREALLOC = 1U << 0, BPF_F_MMAPABLE = 1U << 10, BPF_F_INNER_MAP = 1U << 12 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -22,6 +22,14 @@ struct {
 	__type(value, struct walk);
 } jl_crash_walk SEC(".maps");
 
+#ifdef BEFORE_5_17
+#define OWN_WALK jl_crash_walk
+#include "frame_pointers.bpf.h"
+#define CRASH jl_crash_old	/* before Linux 5.17, see crash_old.bpf.c */
+#else
+#define CRASH jl_crash
+#endif
+
 static __always_inline bool dumps_core(int signal)
 {
 	return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
@@ -32,9 +40,29 @@ static __always_inline bool dumps_core(int signal)
  * a SIGKILL for each thread of a SIGTERM that nobody handles. Basic's programs have kept who sent it. */
 static __always_inline bool is_told_to_end(struct slot_counters *count, struct task_struct *task)
 {
-	return task->pid == task->tgid && task->tgid == count->main_tgid && count->ender_ns &&
+	u32 tgid = MEMBER(task, tgid);
+
+	return MEMBER(task, pid) == tgid && tgid == count->main_tgid && count->ender_ns &&
 	       count->ender_signal == SIGTERM && exit_code_of(task) == SIGTERM;
 }
+
+#ifdef BEFORE_5_17
+
+/* Fills the user stack; all bytes of what is told. */
+static __always_inline u64 tell_about(struct walk *walk, struct task_struct *task, void *ctx, int signal)
+{
+	struct sample *sample = &walk->sample;
+	u32 flags = walk->flags;
+	u64 size = sizeof(*sample);
+
+	walk->at = sample->kernel_frames = sample->user_frames = sample->python_frames = 0;
+	if (!(flags & SAMPLE_NOT_OURS))
+		size = take_guessed_stack(walk, ctx, task);
+	sample->flags = walk->flags | flags;
+	return size;
+}
+
+#else
 
 /* What was called is no code, as by a null pointer: its caller has left where it is on top of the stack. */
 static __always_inline void leave_no_code(struct walk *walk)
@@ -209,10 +237,24 @@ static __always_inline void tell_exception(struct walk *walk, u64 stack)
 	bpf_ringbuf_output(&jl_samples, told, sizeof(*told), BPF_RB_NO_WAKEUP);
 }
 
-SEC("tp_btf/signal_deliver")
-int BPF_PROG(jl_crash, int signal, struct kernel_siginfo *info, struct k_sigaction *action)
+/* The same, and ahead of it the functions of Python and the exception that it is about. */
+static __always_inline u64 tell_about(struct walk *walk, struct task_struct *task, void *ctx, int signal)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+	u64 size = take_crash_stack(walk, task);
+
+	tell_codes(walk);
+	if (signal == SIGABRT && regs && !(walk->flags & SAMPLE_NOT_OURS) && saved_registers(walk, regs))
+		tell_exception(walk, walk->sp);
+	return size;
+}
+
+#endif
+
+SEC("tp_btf/signal_deliver")
+int BPF_PROG(CRASH, int signal, struct kernel_siginfo *info, struct k_sigaction *action)
+{
+	struct task_struct *task = this_task();
 	u32 slot, zero = 0;
 
 	if ((signal != SIGKILL && !dumps_core(signal)) || action->sa.sa_handler)
@@ -221,7 +263,7 @@ int BPF_PROG(jl_crash, int signal, struct kernel_siginfo *info, struct k_sigacti
 	struct profiled *profiled = profiled_of(task, &slot);
 	struct slot_counters *count = profiled ? bpf_map_lookup_elem(&jl_counters, &slot) : 0;
 
-	if (!profiled || !count || !task->mm)
+	if (!profiled || !count || !MEMBER(task, mm))
 		return 0;
 	if (signal == SIGKILL && !is_told_to_end(count, task))
 		return 0;
@@ -232,7 +274,7 @@ int BPF_PROG(jl_crash, int signal, struct kernel_siginfo *info, struct k_sigacti
 
 	if (!walk || !node)
 		return 0;
-	if (task->tgid != count->main_tgid && now - profiled->crashed_ns < CRASH_EVERY_NS)
+	if (MEMBER(task, tgid) != count->main_tgid && now - profiled->crashed_ns < CRASH_EVERY_NS)
 		return 0;
 	profiled->crashed_ns = now;
 	describe(&walk->sample, task, node, profiled->run);
@@ -240,12 +282,8 @@ int BPF_PROG(jl_crash, int signal, struct kernel_siginfo *info, struct k_sigacti
 	walk->sample.waited_in = signal == SIGKILL ? SIGTERM : signal;
 	walk->flags = SAMPLE_CRASH | (is_owners(task, profiled->uid) ? 0 : SAMPLE_NOT_OURS);
 
-	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
-	u64 size = take_crash_stack(walk, task);
+	u64 size = tell_about(walk, task, ctx, signal);
 
-	tell_codes(walk);
-	if (signal == SIGABRT && regs && !(walk->flags & SAMPLE_NOT_OURS) && saved_registers(walk, regs))
-		tell_exception(walk, walk->sp);
 	barrier_var(size);
 	if (size <= sizeof(walk->sample) + sizeof(walk->frames))
 		bpf_ringbuf_output(&jl_samples, &walk->sample, size, BPF_RB_FORCE_WAKEUP);

@@ -19,6 +19,7 @@ enum sample_flags {
 	SAMPLE_NOT_OURS = 64,	/* such a process is not the owner's alone, or may not be dumped: nothing was looked at */
 	SAMPLE_MEMORY = 128,	/* no sample: struct told_memory, ahead of the crash that it belongs to */
 	SAMPLE_EXCEPTION = 256,	/* the same with struct told_exception */
+	SAMPLE_NO_RULES = 512,	/* this kernel can't unwind by tables, nor find functions of Python */
 };
 
 /* Of what a sample has waited in: the number of the call, and above that one more than the class of the file, or 0. */

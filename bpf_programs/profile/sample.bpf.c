@@ -14,6 +14,14 @@ struct {
 	__type(value, struct walk);
 } jl_walk SEC(".maps");
 
+#ifdef BEFORE_5_17
+#define OWN_WALK jl_walk
+#include "frame_pointers.bpf.h"
+#define SAMPLE_CPU jl_sample_old	/* before Linux 5.17, see sample_old.bpf.c */
+#else
+#define SAMPLE_CPU jl_sample_cpu
+#endif
+
 /* How often a slot has begun to be sampled. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,7 +47,7 @@ struct {
 static __always_inline struct profiled *sampled_now(struct task_struct *task, u32 *slot)
 {
 	u32 zero = 0;
-	u64 cgroup = task->cgroups->dfl_cgrp->kn->id, *sampling = bpf_map_lookup_elem(&jl_sampling, &zero), begun;
+	u64 cgroup = MEMBER(task, cgroups, dfl_cgrp, kn, id), *sampling = bpf_map_lookup_elem(&jl_sampling, &zero), begun;
 	struct unsampled *unsampled = bpf_map_lookup_elem(&jl_unsampled, &zero);
 	u32 at = cgroup & (UNSAMPLED - 1);
 	struct profiled *profiled;
@@ -66,13 +74,17 @@ static __always_inline u64 take_stacks(struct walk *walk, struct bpf_perf_event_
 	walk->at = bytes > 0 ? (u32)bytes / sizeof(u64) : 0;
 	walk->sample.kernel_frames = walk->at;
 	walk->sample.waited_in = walk->sample.waited_ns = 0;
+#ifdef BEFORE_5_17
+	return take_guessed_stack(walk, ctx, task);
+#else
 	return take_user_stack(walk, task, task->mm && user_registers(walk, ctx, task));
+#endif
 }
 
 SEC("perf_event")
-int jl_sample_cpu(struct bpf_perf_event_data *ctx)
+int SAMPLE_CPU(struct bpf_perf_event_data *ctx)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = this_task();
 	u32 slot, zero = 0;
 	struct profiled *profiled = sampled_now(task, &slot);
 
@@ -87,7 +99,7 @@ int jl_sample_cpu(struct bpf_perf_event_data *ctx)
 		return 0;
 	ADD(sampled->samples, 1);
 	/* one that ends has no memory any more */
-	if (task->mm ? !is_owners(task, profiled->uid) : !has_owners_ids(task, profiled->uid)) {
+	if (MEMBER(task, mm) ? !is_owners(task, profiled->uid) : !has_owners_ids(task, profiled->uid)) {
 		ADD(sampled->not_ours, 1);
 		return 0;
 	}

@@ -7,8 +7,11 @@
 #include "pids.bpf.h"
 #include "slots.bpf.h"
 #include "joblens_profile.h"
+#include "walk.bpf.h"
+#ifndef BEFORE_5_17
 #include "python.bpf.h"
 #include "unwind.bpf.h"
+#endif
 
 enum {
 	ASK_EVERY_NS = 10000000,	/* a slot's processes are asked for 100 times a second at most */
@@ -92,13 +95,15 @@ static __always_inline u64 wake(u32 flags)
 static __always_inline void describe(struct sample *sample, struct task_struct *task, struct node *node, u64 run)
 {
 	sample->run = run;
-	sample->process.tgid = task->tgid;
-	sample->process.exec = task->self_exec_id;
-	sample->process.start_ns = task->group_leader->start_time;
-	sample->pid = pid_here(node, task->group_leader);
+	sample->process.tgid = MEMBER(task, tgid);
+	sample->process.exec = MEMBER(task, self_exec_id);
+	sample->process.start_ns = MEMBER(task, group_leader, start_time);
+	sample->pid = pid_here(node, MEMBER(task, group_leader));
 	sample->tid = pid_here(node, task);
 	BPF_CORE_READ_STR_INTO(&sample->thread, task, comm);
 }
+
+#ifndef BEFORE_5_17
 
 /* Fills the user's stack, behind the kernel's; all bytes of the sample. `has_registers`: they are in `walk`. */
 static __always_inline u64 take_user_stack(struct walk *walk, struct task_struct *task, bool has_registers)
@@ -118,6 +123,8 @@ static __always_inline u64 take_user_stack(struct walk *walk, struct task_struct
 	sample->python_frames = walk->python_frames;
 	return sizeof(*sample) + walk->at * sizeof(u64);
 }
+
+#endif
 
 /* Gives the sample to the reader; false if the ring has no room for it. */
 static __always_inline bool tell(struct walk *walk, struct profiled *profiled, u64 size)

@@ -4,23 +4,7 @@
 #ifndef JOBLENS_UNWIND_BPF_H
 #define JOBLENS_UNWIND_BPF_H
 
-#include "compat.bpf.h"
-#include "joblens_profile.h"
-
-struct mappings_of_process {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_INNER_MAP);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, sizeof(struct code_mapping));
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
-	__uint(max_entries, 4096);
-	__type(key, struct process_key);
-	__array(values, struct mappings_of_process);
-} jl_mappings SEC(".maps");
+#include "walk.bpf.h"
 
 struct rows_of_file {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -47,22 +31,7 @@ enum { RULE_SHIFT = 29, RULE_MASK = 7, N_SHIFT = 12, N_MASK = 0x1ffff, FRAME_MAS
 /* Where the kernel has saved registers of whom a signal interrupted, above the stack pointer of its handler's caller. */
 enum { SAVED_FRAME = 120, SAVED_STACK = 160, SAVED_INSTRUCTION = 168 };
 
-enum { MAPPING_STEPS = 17, ROW_STEPS = 25 };
-
-enum { SAMPLE_WORDS = SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES + 2 * SAMPLE_PYTHON_FRAMES };
-
-/* Lies in a map: the verifier would go through all values of what is on the stack. */
-struct walk {
-	u64 ip, sp, bp;
-	u32 at;			/* frames so far, those of the kernel included */
-	u32 flags;		/* enum sample_flags */
-	bool has_called;	/* all frames but the innermost, and what a signal has interrupted */
-	bool is_unknown;	/* an address was in no mapping that is known */
-	u32 python_frames;
-	u8 python_frame[PYTHON_FRAME_BYTES];	/* one of them */
-	struct sample sample;	/* with the frames behind it, it is what goes into the ring */
-	u64 frames[SAMPLE_WORDS];
-};
+enum { ROW_STEPS = 25 };
 
 struct walk_arguments { struct walk *walk; void *mappings;	/* of the process; 0: they are not known */ };
 
@@ -238,7 +207,7 @@ static long step(u32 index, struct walk_arguments *arguments)
 
 		row = row_at(mapping->file, offset);
 		if (!(offset >> 32))
-			frame = 1ULL << 63 | (u64)mapping->file << FRAME_FILE_SHIFT | offset;
+			frame = place_in_file(mapping->file, offset);
 	}
 	if (at >= SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES)
 		return 1;

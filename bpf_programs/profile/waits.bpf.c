@@ -34,6 +34,14 @@ struct {
 	__type(value, struct walk);
 } jl_wait_walk SEC(".maps");
 
+#ifdef BEFORE_5_17
+#define OWN_WALK jl_wait_walk
+#include "frame_pointers.bpf.h"
+#define WAIT_ENDED jl_wait_old	/* before Linux 5.17, see waits_old.bpf.c */
+#else
+#define WAIT_ENDED jl_wait_ended
+#endif
+
 enum { A_SECOND_NS = 1000000000 };
 
 /* The program's own argument, read as it is; a program of 32 bits has a stack of another kind. */
@@ -87,9 +95,9 @@ static __always_inline void taken(struct wait_share *share, struct profiled *pro
 
 /* In the place of level io's program at the end of system calls (io/syscalls.bpf.c), which has been through. */
 SEC("tp_btf/sys_exit")
-int BPF_PROG(jl_wait_ended, struct pt_regs *regs, long result)
+int BPF_PROG(WAIT_ENDED, struct pt_regs *regs, long result)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = this_task();
 	u32 slot, zero = 0;
 	struct profiled *profiled = profiled_of(task, &slot);
 
@@ -121,7 +129,11 @@ int BPF_PROG(jl_wait_ended, struct pt_regs *regs, long result)
 	walk->sample.waited_in = CALL_OF(regs) % (1 << WAITED_CLASS_SHIFT) | ended->file_class << WAITED_CLASS_SHIFT;
 	walk->sample.waited_ns = weight;
 
+#ifdef BEFORE_5_17
+	u64 size = take_guessed_stack(walk, ctx, task);
+#else
 	u64 size = take_user_stack(walk, task, IS_32_BIT(regs) ? false : saved_registers(walk, regs));
+#endif
 
 	walk->flags |= SAMPLE_WAITED;
 	if (!tell(walk, profiled, size))

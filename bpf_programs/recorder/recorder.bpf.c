@@ -77,29 +77,9 @@ static __always_inline bool is_jobs(u32 slot, u32 tgid)
 	return count && !count->awaits_exec && !(count->init_apart && count->init_tgid == tgid);
 }
 
-/* As has_owners_ids: the verifier knows the type of this task, so its members are read as in C. */
-static __always_inline bool has_ids(struct task_struct *task, u32 uid)
-{
-	const struct cred *cred = task->real_cred;
-
-	return cred->uid.val == uid && cred->euid.val == uid && cred->suid.val == uid && cred->fsuid.val == uid;
-}
-
-/* As mm_flags, likewise: that takes 25 ns less. */
-static __always_inline unsigned long flags_of(struct mm_struct *mm)
-{
-	if (bpf_core_field_exists(mm->flags))
-		return mm->flags;
-	if (bpf_core_field_exists(struct mm_struct___bitmap, flags))
-		return ((struct mm_struct___bitmap *)mm)->flags.__mm_flags[0];
-	return 0;
-}
-
 static __always_inline bool may_be_told(struct task_struct *task, struct recorded_job *job)
 {
-	struct mm_struct *mm = task->mm;
-
-	if (mm && has_ids(task, job->uid) && (flags_of(mm) & DUMPABLE_MASK) == DUMP_USER)
+	if (typed_is_owners(task, job->uid))
 		return true;
 	ADD(job->not_ours, 1);
 	return false;
@@ -422,7 +402,7 @@ int BPF_PROG(jl_rec_exit, struct task_struct *task)
 	if (!job || task->signal->live.counter || !is_jobs(slot, task->tgid))
 		return 0;
 	/* its memory may be gone by now, and nothing is read of it */
-	if (!has_ids(task, job->uid)) {
+	if (!typed_has_owners_ids(task, job->uid)) {
 		ADD(job->not_ours, 1);
 		return 0;
 	}

@@ -54,8 +54,10 @@ static __always_inline void tell(struct traced_function *function, struct traced
 	struct traced_hit *hit = &told->hit;
 	bool has_texts = hit->kind == TRACED_ENTRY && function->texts;
 
-	if (has_texts)
+	if (has_texts) {
+		__builtin_memset(told->text, 0, sizeof(told->text));
 		read_texts(told, function->texts);
+	}
 	if (bpf_ringbuf_output(&jl_hits, told, has_texts ? sizeof(*told) : sizeof(*hit), flags))
 		__sync_fetch_and_add(&all->lost, 1);
 }
@@ -66,11 +68,12 @@ int jl_function(volatile u64 *context)	/* the verifier wants each word read at a
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct traced_point *point = point_of((void *)context);
 	/* not in a map: a task that is preempted here would find another's */
-	struct traced_texts told = {};
+	struct traced_texts told;	/* its texts are cleared only where there are any */
 	u64 now = bpf_ktime_get_ns(), first, result;
 	struct traced_function *all = all_functions(), *function = looked_at(point, task);
 	struct traced_hit *hit = &told.hit;
 
+	__builtin_memset(hit, 0, sizeof(*hit));
 	if (!function || !all || !point)
 		return 0;
 

@@ -77,7 +77,7 @@ static __always_inline struct traced_function *looked_at(struct traced_point *po
 	function = bpf_map_lookup_elem(&jl_traced, &point->function);
 	if (!function || function->off_ns)
 		return 0;
-	if (!is_owners(task, settings.uid) && !is_trial) {
+	if (!typed_is_owners(task, settings.uid) && !is_trial) {
 		__sync_fetch_and_add(&function->not_ours, 1);
 		return 0;
 	}
@@ -111,7 +111,7 @@ static __always_inline void describe(struct traced_hit *hit, struct task_struct 
 	hit->lost = all->lost;
 	hit->pid = pid_in(settings.pid_namespace_inode, task->group_leader);
 	hit->tid = pid_in(settings.pid_namespace_inode, task);
-	hit->thread = bpf_get_current_pid_tgid();
+	hit->thread = task->pid;
 	hit->function = point->function;
 	hit->kind = point->kind == TRACED_JUMP ? TRACED_LEAVE : point->kind;
 }

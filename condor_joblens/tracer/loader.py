@@ -133,8 +133,6 @@ class Loaded:
 
     def attached_to_clock(self, name: str, clock: int) -> Link:
         """One program runs whenever a clock (a descriptor) fires. It is closed then with the link. Raises OSError."""
-        if name in self._programs:
-            return LibraryLink(lib.bpf_program__attach_perf_event(self._programs[name], clock))
         link = DescriptorLink(lib.run_at_clock(self.programs[name], clock))
         os.close(clock)
         return link

@@ -22,6 +22,10 @@ AGAIN_SECONDS = 10.0
 """After that it is tried again to load what could not be loaded, as soon as a slot needs it."""
 
 
+LOADING = "its programs are still being loaded into the kernel"
+"""Why a slot could not be started, if it can be in a moment."""
+
+
 class OnDemand:
     """A sensor that is loaded with the first slot that needs it, and unloaded `linger_seconds` after the last.
 
@@ -101,7 +105,7 @@ class OnDemand:
     def why_not(self) -> str:
         """Why a slot could not be started."""
         if self._loading is not None:
-            return "its programs are still being loaded into the kernel"
+            return LOADING
         if self.sensor.loaded is None and self._not_before:
             return f"its programs could not be loaded just now: {next(iter(self.sensor.missing.values()), '?')}"
         if self._is_refused:

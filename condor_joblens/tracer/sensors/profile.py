@@ -53,15 +53,19 @@ MOST_PARANOID = 2
 """Debian's and Ubuntu's kernels know more. CAP_PERFMON was not enough then, on Debian's 5.10 and 6.1."""
 
 
+_BY_RULES, _GUESSING = "jl_sample_cpu", "jl_sample_old"
+"""Programs that take samples. The second one, for kernels before 5.17, finds user stacks by frame pointers alone."""
+
+
 class Profile(CloserSensor):
     """Samples of the slots that are described to it, on the CPU and off it. `hz` is set before it is attached."""
 
     name = "profile"
     level = Level.PROFILE
     parts: ClassVar = (
-        Part(SAMPLES, ("sample",), (("jl_sample_cpu",),), needed=True, iterators=("jl_iter_names",)),
-        Part(WAITS, ("waits",), (("jl_wait_ended",),)),
-        Part(CRASHES, ("crash",), (("jl_crash",),)),
+        Part(SAMPLES, ("sample", "sample_old"), ((_BY_RULES,), (_GUESSING,)), True, ("jl_iter_names",)),
+        Part(WAITS, ("waits", "waits_old"), (("jl_wait_ended",), ("jl_wait_old",))),
+        Part(CRASHES, ("crash", "crash_old"), (("jl_crash",), ("jl_crash_old",))),
     )
 
     def __init__(self, basic: Basic, max_jobs: int) -> None:
@@ -129,8 +133,9 @@ class Profile(CloserSensor):
         assert self.loaded is not None
         self.attaching()
         self._open_clocks()
-        program = self.loaded.programs.get("jl_wait_ended")
-        if program is not None:
+        at_waits_end = self._loaded_of("jl_wait_ended", "jl_wait_old")
+        if at_waits_end:
+            program = self.loaded.programs[at_waits_end]
             failed = self._put(self._basic.maps[AT_WAITS_END], ffi.new("__u32 *", 0), program)
             if failed:
                 self.missing = {**self.missing, WAITS: os.strerror(-failed)}
@@ -167,7 +172,8 @@ class Profile(CloserSensor):
             number = -event
             if event >= 0:
                 try:
-                    self._links.append(self.loaded.attached_to_clock("jl_sample_cpu", event))
+                    program = _GUESSING if self.is_guessing else _BY_RULES
+                    self._links.append(self.loaded.attached_to_clock(program, event))
                     self._clocks.add(cpu)
                     continue
                 except OSError as error:
@@ -175,12 +181,18 @@ class Profile(CloserSensor):
                     number = error.errno or 0
             raise JobLensError(clock_refused(cpu, number))
 
+    def _loaded_of(self, *programs: str) -> str:
+        """The one of these that the kernel has taken; empty if there is none."""
+        assert self.loaded is not None
+        return next((name for name in programs if name in self.loaded.programs), "")
+
     def _see_crashes(self) -> None:
         assert self.loaded is not None
-        if "jl_crash" not in self.loaded.programs:
+        at_crashes = self._loaded_of("jl_crash", "jl_crash_old")
+        if not at_crashes:
             return
         try:
-            self._links.append(self.loaded.attached("jl_crash"))
+            self._links.append(self.loaded.attached(at_crashes))
         except JobLensError as error:
             self.missing[CRASHES] = str(error)
 
@@ -235,6 +247,11 @@ class Profile(CloserSensor):
         """Whether any slot is sampled."""
         return bool(self._profiled["run"].any())
 
+    @property
+    def is_guessing(self) -> bool:
+        """Whether all user stacks are guessed by frame pointers, as this kernel takes no other program."""
+        return self.loaded is not None and _GUESSING in self.loaded.programs
+
     # -- for the reader of samples, who may not know yet that all of this has been unloaded ------------------
 
     def reader_maps(self) -> tuple[int, int, int]:
@@ -255,6 +272,8 @@ class Profile(CloserSensor):
 
     def new_rows(self, rows: int) -> int:
         """A descriptor of a new table for so many rows of a file, to be mapped; -errno."""
+        if self.is_guessing:
+            return -errno.EOPNOTSUPP
         return self.maker.array(ROWS, rows + 1)
 
     def put_rows(self, file: int, descriptor: int) -> None:
@@ -285,7 +304,7 @@ class Profile(CloserSensor):
 
     def put_python(self, process: bytes, described: bytes) -> None:
         """Where the Python of a process (struct process_key) keeps what it runs (struct python_process)."""
-        if self.loaded is None:
+        if self.loaded is None or self.is_guessing:
             return
         key, value = ffi.from_buffer(process), ffi.from_buffer(described)
         lib.bpf_map_update_elem(self.maps["jl_pythons"], key, value, 0)
@@ -300,7 +319,8 @@ class Profile(CloserSensor):
         if self.loaded is None:
             return
         self.changes.drop(self.maps["jl_mappings"], process)
-        lib.bpf_map_delete_elem(self.maps["jl_pythons"], ffi.from_buffer(process))
+        if not self.is_guessing:
+            lib.bpf_map_delete_elem(self.maps["jl_pythons"], ffi.from_buffer(process))
 
     def _put(self, into: int, key: Any, descriptor: int) -> int:
         failed = lib.bpf_map_update_elem(into, key, ffi.new("__u32 *", descriptor), 0)
