@@ -5,8 +5,9 @@ looked at (agent/evidence.py). If it waits without a deadline, it is looked at a
 look finds the same wait at the same place, the job seems to hang. Its row and an event say so, and both looks are kept.
 One that computes without progress (agent/busy.py) is not looked at: its profile says more.
 
-The looks are taken one after another, with pauses, so that they take no more than half of JOBLENS_MAX_CPU. Users who
-ask for a look come first.
+The looks are taken one after another, with pauses, so that they take no more than half of JOBLENS_MAX_CPU. A second
+look waits for no pause, which is made up for afterwards. So of many jobs that hang, the first is told of within ten
+seconds. Users who ask for a look come first.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PATIENCE = 6.0
 """
 
 LONGEST_PAUSE = 10.0
-"""Seconds between two looks."""
+"""Seconds of rest for one look."""
 
 SHARE = 0.5
 """Of JOBLENS_MAX_CPU for looks: joblensd has the rest, so that the level of no other job is lowered for them."""
@@ -163,13 +164,14 @@ class Hangs:
             known = self._still.get(run)
             if known is None or known.number != int(numbers[run]):
                 self._still[run] = _Suspicion(int(numbers[run]), now)
-        if self._looks_at is None and now >= self._rests_until and self._still:
-            # second looks first: one job is told of before the others are looked at
-            run = min(self._still, key=lambda run: (self._still[run].first is None, self._still[run].due))
-            if self._still[run].due > now:
-                run = min(self._still, key=lambda run: self._still[run].due)
-            if self._still[run].due <= now:
-                self._look(run, now)
+        if self._looks_at is None and (due := self._due(now)) is not None:
+            self._look(due, now)
+
+    def _due(self, now: float) -> int | None:
+        """Whose look is the next: second looks first, so one job is told of before the others are looked at."""
+        rests = now < self._rests_until
+        due = [run for run, one in self._still.items() if one.due <= now and not (rests and one.first is None)]
+        return min(due, key=lambda run: (self._still[run].first is None, self._still[run].due), default=None)
 
     def _standing_still(self, threshold: float) -> list[int]:
         rows, state = self._node.runs.rows, self._node.runs.state
@@ -185,10 +187,10 @@ class Hangs:
     def _look(self, run: int, now: float) -> None:
         number = self._still[run].number
         self._looks_at = run
-        taken = LookTaken(lambda look: self._looked(run, number, look, now))
+        taken = LookTaken(lambda look: self._looked(run, number, look))
         try:
             least = LASTED * 60.0 * self._node.config.hang_minutes
-            self._evidence.take(run, None, taken, PATIENCE, self._heading(run, taken.began), least)
+            self._evidence.take(run, None, taken, PATIENCE, self._heading(run, taken.began), least, self._rest)
         except Refused:  # its folder is not known, or nobody can look on this node
             self._looks_at = None
             self._still[run].due = now + 60.0 * self._node.config.hang_minutes
@@ -203,11 +205,15 @@ class Hangs:
         whose = f"{MARK.decode()} for +JobLensReport: job {job} on {os.uname().nodename} seems to hang,"
         return f"{whose}\n{evidence_page.taken(known.first.began, now)}"
 
-    def _looked(self, run: int, number: int, look: LookTaken, began: float) -> None:
+    def _rest(self, used: float) -> None:
+        """A look has used so many seconds of CPU. One that waited for a server that does not answer has used few."""
+        rest = min(LONGEST_PAUSE, used / (SHARE * self._node.config.max_cpu))
+        self._rests_until = max(self._rests_until, time.monotonic()) + rest
+
+    def _looked(self, run: int, number: int, look: LookTaken) -> None:
         """A look is over, or has been refused."""
         now = time.monotonic()
         self._looks_at = None
-        self._rests_until = now + min(LONGEST_PAUSE, (now - began) / (SHARE * self._node.config.max_cpu))
         known = self._still.get(run)
         if known is not None and known.number == number:
             self._node.guard(run, "hang", self._judge, run, known, look, now)

@@ -15,7 +15,7 @@ from typing import Any
 from condor_joblens.cli.evidence import ask, kept
 from condor_joblens.cli.runs import Run, living, run_dir
 from condor_joblens.cli.terminal import Style, style
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.profiles import evidence_page
 from condor_joblens.profiles.evidence import Evidence
@@ -40,7 +40,7 @@ _CONNECTION = re.compile(
 def run(options: argparse.Namespace) -> int:
     """Asks joblensd, and prints; exit code 0."""
     if bool(options.id) == options.all:
-        raise JobLensError("say which job: ID, or --all for every job of this node")
+        raise UsageError("say which job: ID, or --all for every job of this node")
     folder = run_dir(options.run_dir)
     if options.all:
         return run_all(folder, options.json)

@@ -33,6 +33,9 @@ TEXT = b'{"part":"text"}\n'
 MOST_FRAMES = 20_000
 """Frames of all stacks that are told; stacks that are equal count once."""
 
+MAY_BE_OF_THE_DEAD = frozenset({Cause.UNKNOWN, Cause.FUTEX, Cause.SEMAPHORE, Cause.QUEUE, Cause.MUTEX})
+"""Waits that tell no owner. It may be a process that a signal has ended, as a worker of a pool that had its lock."""
+
 MOST_NAME = 1000
 """Characters of a function or a file; the rest of a longer name is left out."""
 
@@ -48,7 +51,7 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
         return
     found = threads.parse(_read(given[0]))
     page = _Page(request["heading"]) if request.get("heading") else None
-    for part in parts(found, request["jobs"], least=float(request.get("least", 0.0))):
+    for part in parts(found, request["jobs"], least=float(request.get("least", 0.0)), killed=request.get("killed", "")):
         text = json.dumps(part, separators=(",", ":")).encode() + b"\n"
         for at in range(0, len(text), PACKET):
             descriptors.send(channel, text[at : at + PACKET])
@@ -76,11 +79,12 @@ class _Page:
 
 
 def parts(
-    found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc", least: float = 0.0
+    found: Sequence[Thread], jobs: dict[str, str], proc: str = "/proc", least: float = 0.0, killed: str = ""
 ) -> Iterator[dict[str, Any]]:
     """The parts of the answer; `jobs` has the ids of the node's jobs by their slots' cgroups.
 
-    An answer that has been awaited for less than `least` seconds is not suspicious.
+    An answer that has been awaited for less than `least` seconds is not suspicious. `killed` says which process of the
+    job a signal has ended last.
     """
     shown = alike.first_of(found)
     yield {"part": "threads", "threads": [_thread(thread) for thread in shown], "left_out": len(found) - len(shown)}
@@ -89,6 +93,8 @@ def parts(
     said = verdict.judge(pairs)
     if said.cause in (Cause.SLEEP, Cause.RUNS):  # as who tries again
         said = verdict.with_fact(said, full.in_words(waits.processes.values()))
+    elif said.cause in MAY_BE_OF_THE_DEAD and killed:
+        said = verdict.with_fact(said, f"before: {killed}: what it held, nobody gives back")
     of = {thread.tid: wait for thread, wait in pairs}
     beyond = alike.beyond(pairs, shown, (said.tid, *said.cycle))
     if len(found) > len(shown):

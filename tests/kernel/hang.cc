@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <mutex>
 #include <poll.h>
 #include <pthread.h>
@@ -117,11 +118,51 @@ static int connected()
 	return client;
 }
 
+/* By raw calls, as liburing makes them: one request, and the wait for its end. */
+static void receive_by_uring(int client)
+{
+	static char byte;
+	struct io_uring_params params = {};
+	int ring = checked(syscall(SYS_io_uring_setup, 4, &params));
+	char *queue = static_cast<char *>(mmap(nullptr, params.sq_off.array + 4 * sizeof(unsigned), PROT_READ | PROT_WRITE,
+					       MAP_SHARED, ring, IORING_OFF_SQ_RING));
+	struct io_uring_sqe *requests = static_cast<struct io_uring_sqe *>(
+		mmap(nullptr, 4 * sizeof(struct io_uring_sqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES));
+
+	memset(requests, 0, sizeof(*requests));
+	requests->opcode = IORING_OP_RECV;
+	requests->fd = client;
+	requests->addr = reinterpret_cast<unsigned long>(&byte);
+	requests->len = 1;
+	__atomic_store_n(reinterpret_cast<unsigned *>(queue + params.sq_off.tail), 1, __ATOMIC_RELEASE);
+	checked(syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, nullptr, 0));
+}
+
 static void hold_then_sleep(std::mutex &mutex)
 {
 	mutex.lock();
 	tell("holder_tid", number_of_thread());
 	sleep_long(1000);
+}
+
+/* In a file of /dev/shm, which goes by no name any more. */
+static pthread_mutex_t *shared_mutex()
+{
+	char name[] = "/dev/shm/joblens-hang-XXXXXX";
+	int file = checked(mkstemp(name));
+	pthread_mutexattr_t shared;
+
+	checked(ftruncate(file, 4096));
+	checked(unlink(name));
+	tell("file", std::string(name) + " (deleted)");
+
+	void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	pthread_mutex_t *mutex = static_cast<pthread_mutex_t *>(memory);
+
+	pthread_mutexattr_init(&shared);
+	pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(mutex, &shared);
+	return mutex;
 }
 
 __attribute__((noinline)) static void in_handler(int)
@@ -238,6 +279,8 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		}
 	} else if (way == "recv") {
 		checked(recv(connected(), &byte, 1, 0));
+	} else if (way == "uring") {
+		receive_by_uring(connected());
 	} else if (way == "sleep") {
 		sleep_long(4321);
 	} else if (way == "child") {
@@ -270,6 +313,25 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 			first.lock();
 		}
 		checked(waitpid(-1, nullptr, 0));
+	} else if (way == "dead_owner" || way == "shared_mutex") {
+		/* a mutex in shared memory: a child has taken it, which sleeps, or has been killed */
+		int ready[2];
+		pid_t child;
+		pthread_mutex_t *mutex = shared_mutex();
+
+		checked(pipe(ready));
+		if ((child = checked(fork())) == 0) {
+			pthread_mutex_lock(mutex);
+			checked(write(ready[1], "r", 1));
+			sleep_long(4321);
+		}
+		checked(read(ready[0], &byte, 1));
+		tell(way == "dead_owner" ? "dead" : "holder_pid", child);
+		if (way == "dead_owner") {
+			checked(kill(child, SIGKILL));
+			checked(waitpid(child, nullptr, 0));
+		}
+		pthread_mutex_lock(mutex);
 	} else if (way == "deadlock") {
 		std::thread one([] { take_both(first, second); }), other([] { take_both(second, first); });
 
@@ -374,6 +436,31 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 		pthread_rwlock_rdlock(&lock);
 		std::thread one([] { pthread_rwlock_wrlock(&lock); });
 		one.join();
+	} else if (way == "leaked_read") {
+		static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+
+		/* two have read, and have ended without giving it back */
+		for (int reader = 0; reader < 2; reader++)
+			std::thread([] { pthread_rwlock_rdlock(&lock); }).join();
+		pthread_rwlock_wrlock(&lock);
+	} else if (way == "writer" || way == "second_writer" || way == "ended_writer") {
+		static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+		static const bool ends = way == "ended_writer";
+		std::thread one([] {
+			pthread_rwlock_wrlock(&lock);
+			if (!ends) {
+				tell("holder_tid", number_of_thread());
+				sleep_long(4321);
+			}
+		});
+
+		while (pthread_rwlock_tryrdlock(&lock) == 0) {
+			pthread_rwlock_unlock(&lock);
+			usleep(1000);
+		}
+		if (ends)
+			one.join();
+		(way == "second_writer" ? pthread_rwlock_wrlock : pthread_rwlock_rdlock)(&lock);
 	} else if (way == "posix_semaphore") {
 		sem_t semaphore;
 
@@ -421,10 +508,19 @@ __attribute__((noinline)) static void wait_for_ever(const std::string &way, cons
 
 		checked(listen(listener, 1));
 		checked(accept(listener, nullptr, nullptr));
-	} else if (way == "semaphore") {
-		struct sembuf take = { 0, -1, 0 };
-		int semaphores = checked(semget(IPC_PRIVATE, 1, 0600));
+	} else if (way == "semaphore" || way == "used_semaphore") {
+		struct sembuf give = { 1, 2, 0 }, take = { 1, -2, 0 };
+		struct semid_ds known;
+		int semaphores = checked(semget(way == "semaphore" ? IPC_PRIVATE : getpid(), 2, IPC_CREAT | 0600));
 
+		tell("set", semaphores);
+		if (way == "used_semaphore") {
+			checked(semop(semaphores, &give, 1));
+			checked(semop(semaphores, &take, 1));
+			checked(semctl(semaphores, 0, IPC_STAT, &known));
+			tell("key", getpid());
+			tell("changed", known.sem_otime);
+		}
 		sink = semop(semaphores, &take, 1);
 	} else if (way == "queue") {
 		struct { long type; char text[8]; } message;

@@ -129,7 +129,9 @@ class Looks:
     def __init__(self, looks: list[Look]) -> None:
         self.looks, self.taken = looks, [0] * len(looks)
 
-    def take(self, run: int, uid: object, taken: LookTaken, patience: float, heading: str, least: float) -> None:
+    def take(
+        self, run: int, uid: object, taken: LookTaken, patience: float, heading: str, least: float, charge: object
+    ) -> None:
         self.taken[run] += 1
         for packet in self.looks[run].packets(least=least):
             taken.send(packet)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -37,6 +38,7 @@ from test_evidence import (
 )
 
 from condor_joblens.profiles import caller, evidence_page
+from condor_joblens.profiles import evidence as told
 from condor_joblens.profiles.evidence import Evidence
 from condor_joblens.profiles.thread import Thread
 
@@ -71,6 +73,7 @@ CPP = {
     "behind_terminal": Way("unknown", is_harmless=True),
     "fifo": Way("pipe", needs="fifo"),
     "recv": Way("network"),
+    "uring": Way("network"),
     "poll": Way("network"),
     "select": Way("network"),
     "epoll": Way("network"),
@@ -91,6 +94,10 @@ CPP = {
     "three": Way("deadlock", first="thread"),
     "condition": Way("unknown"),
     "rwlock": Way("unknown", first="thread"),
+    "leaked_read": Way("unknown"),
+    "writer": Way("mutex"),
+    "second_writer": Way("mutex"),
+    "ended_writer": Way("mutex"),
     "posix_semaphore": Way("unknown"),
     "semaphore": Way("semaphore"),
     "queue": Way("message queue"),
@@ -98,6 +105,11 @@ CPP = {
     "child": Way("sleep", is_harmless=True, first="child"),
     "vfork": Way("signal", is_harmless=True, first="child"),
 }
+_LOCK = "read-write lock"
+LOCKS = {name: ("write",) for name in ("rwlock", "leaked_read", "second_writer")}
+LOCKS |= {name: ("read",) for name in ("writer", "ended_writer")}
+"""What is to be done with such locks."""
+
 PYTHON = {
     "sleep": Way("sleep", is_harmless=True),
     "pipe": Way("pipe"),
@@ -263,7 +275,14 @@ def test_in_cpp(name: str, where: Surroundings, slot: Slot, look: Look, program:
             assert found.tid == job.pid or (way.cause == "unknown" and where.has_idle)
         if found.tid == job.pid:
             assert f"{called_by(found)}wait_for_ever(std::" in found.sentence
-        assert (", which this process does not have: it has ended" in found.sentence) == (name == "forked_mutex")
+        is_orphaned = ", which this process does not have: it has ended" in found.sentence
+        assert is_orphaned == (name in ("forked_mutex", "ended_writer"))
+        of_lock = [(each.object.partition(" at ")[0], each.holder) for each in found.threads if _LOCK in each.object]
+        assert [what for what, _ in of_lock] == [f"a {_LOCK} (to {word})" for word in LOCKS.get(name, ())]
+        if name in ("rwlock", "leaked_read"):
+            times = "once" if name == "rwlock" else "2 times"
+            alone = "" if where.has_idle or name == "rwlock" else ", and its process has no other thread"
+            assert of_lock[0][1] == f"readers, {times}{alone}"
         for tid, after in zip(found.cycle, [*found.cycle[1:], *found.cycle[:1]]):
             thread = thread_of(found, tid)
             assert (thread.holder_tid or thread.holder_pid) == after
@@ -304,6 +323,50 @@ def test_of_thousands_of_threads_few_bytes_are_told(slot: Slot, look: Look, prog
     assert f"; thread {pid} (hang)" in line
 
 
+@pytest.mark.guest
+@pytest.mark.parametrize("name", ["dead_owner", "shared_mutex"])
+def test_a_mutex_that_processes_share(name: str, slot: Slot, look: Look, program: Path, folder: Path) -> None:
+    with standing(slot, folder, [str(program)], name, Way("mutex"), ALONE) as job:
+        found = stood(look, job, Way("mutex"), ALONE)
+        truth = job.truth(found)
+        holder = truth.get("holder_pid", [0])[0]
+        assert (found.tid, found.record()["HolderPid"], found.record()["HolderTid"]) == (job.pid, holder, holder)
+        (file,) = truth["file"]
+        assert re.search(rf" waits for a mutex at 0x[0-9a-f]+ in {re.escape(file)} in futex", found.sentence)
+        dead = f"thread {truth.get('dead', [''])[0]}, which has ended, or can't be seen from here"
+        assert f"; held by {f'process {holder} (hang)' if holder else dead}; called by " in found.sentence
+
+
+def test_no_owner_is_told_by_a_number_of_another_namespace(slot: Slot, look: Look, program: Path, folder: Path) -> None:
+    """Of a mutex that processes share: its owner may be in a third one."""
+    where, way = Surroundings(has_namespace=True), Way("unknown")
+    with standing(slot, folder, [str(program)], "dead_owner", way, where) as job:
+        found = stood(look, job, way, where)
+        (file,) = job.truth(found)["file"]
+        assert f" waits for something of another process in {file} in futex" in found.sentence
+
+
+@pytest.mark.guest
+@pytest.mark.parametrize("is_apart", [False, True])
+@pytest.mark.parametrize("name", ["semaphore", "used_semaphore"])
+def test_which_system_v_semaphore(
+    name: str, is_apart: bool, slot: Slot, look: Look, program: Path, folder: Path
+) -> None:
+    """Of another IPC namespace than joblensd's, the set has the number that the call has, and no more is known."""
+    command = [*(("/usr/bin/unshare", "-r", "-i", "--") if is_apart else ()), str(program)]
+    with standing(slot, folder, command, name, Way("semaphore"), ALONE) as job:
+        found = stood(look, job, Way("semaphore"), ALONE)
+        truth = job.truth(found)
+        known = "no semop has ended there yet"
+        if name == "used_semaphore":
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(truth["changed"][0])))
+            known = f"key {int(truth['key'][0]):#x}, the last semop ended there on {when}"
+        known = "" if is_apart else f" ({known})"
+        assert f" waits for semaphore 1 of the System V set {truth['set'][0]}{known}, to take 2 in " in found.sentence
+        if not is_apart:
+            subprocess.run(["ipcrm", "-s", truth["set"][0]], check=True)
+
+
 def python_job(slot: Slot, folder: Path, way: str, path: str) -> int:
     (folder / "told").touch()
     (folder / "told").chmod(0o666)
@@ -326,6 +389,15 @@ def test_who_tries_again_on_a_full_file_system_is_told_so(slot: Slot, look: Look
         assert words in found.sentence and "; called by hang_in_python.py:" in found.sentence
     finally:
         subprocess.run(["umount", "-l", folder / "small"], check=True)
+
+
+def test_of_a_lock_that_tells_no_owner_it_is_said_who_was_killed_before(slot: Slot, look: Look, folder: Path) -> None:
+    """As a worker of a pool that had its lock."""
+    python_job(slot, folder, "semaphore", "-")
+    seen(look, lambda found: found.cause == "unknown" and " in futex " in found.sentence)
+    killed = "SIGKILL in worker.py (process 12), 6 min ago"
+    found = told.parse(b"".join(look.packets(killed=killed)))
+    assert f"; before: {killed}: what it held, nobody gives back" in found.sentence
 
 
 def test_how_long_the_other_end_has_been_silent(slot: Slot, look: Look, folder: Path) -> None:

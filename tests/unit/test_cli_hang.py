@@ -203,5 +203,5 @@ def test_a_job_that_ends_while_others_are_asked_is_no_refusal(
 
 @pytest.mark.parametrize("arguments", [[], ["1.0", "--all"]])
 def test_one_job_or_all(arguments: list[str], joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["hang", *arguments, "--run-dir", joblensd]) == 1
+    assert main(["hang", *arguments, "--run-dir", joblensd]) == 2
     assert "say which job" in capsys.readouterr().err

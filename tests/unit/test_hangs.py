@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,6 +99,7 @@ class Site:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int = 1) -> None:
         self.now, self.events, self.kept, self.looks = 1000.0, [], [], []
+        self.charge: Callable[[float], None] = lambda _: None
         monkeypatch.setattr(hangs.time, "monotonic", lambda: self.now)
         self.rows, self.state = empty_rows(count), empty_state(count)
         self.rows["hang_seconds"], self.rows["level_number"], self.rows["hang_suspected"] = 3600.0, 1, 0
@@ -121,9 +123,10 @@ class Site:
         self.tagged: list[tuple[int, str]] = []
         self.hangs = Hangs(node, self, emitter, self, lambda *tag: self.tagged.append(tag))  # type: ignore[arg-type]
 
-    def take(self, run: int, uid: object, look: Any, patience: float, heading: str, least: float) -> None:
+    def take(self, run: int, uid: object, look: Any, patience: float, heading: str, least: float, charge: Any) -> None:
         assert uid is None and least == 30, "half of the threshold"
         self.headings.append(heading)
+        self.charge = charge
         if self.refuses:
             raise Refused("no")
         self.looks.append((run, look))
@@ -135,8 +138,8 @@ class Site:
     def keep(self, run: int, kind: str, pieces: Any, **more: object) -> None:
         self.kept.append((run, kind, b"".join(pieces)))
 
-    def look(self, cause: str = "network", suspicious: bool = True, at: str = "a") -> int:
-        """The look that is taken says this; whose it is."""
+    def look(self, cause: str = "network", suspicious: bool = True, at: str = "a", used: float = 0.0) -> int:
+        """The look that is taken says this, and has used so much CPU; whose it is."""
         run, look = self.looks.pop()
         summary = {"part": "summary", "cause": cause, "suspicious": suspicious, "fingerprint": at * 32}
         for part in ({"part": "threads", "threads": [], "left_out": 0}, summary, {"part": "end"}):
@@ -144,6 +147,7 @@ class Site:
             if self.headings[-1]:
                 look.send(TEXT + self.headings[-1].encode() + f"\n{part['part']}".encode())
         look.end({})
+        self.charge(used)
         return int(run)
 
     def after(self, seconds: float) -> None:
@@ -254,13 +258,36 @@ def test_of_many_the_first_is_told_of_before_the_others_are_looked_at(monkeypatc
         site.after(1)
         while site.looks:
             site.now += 0.05  # what a look takes
-            site.look()
+            site.look(used=0.05)
     assert site.now - began <= 10
     for _ in range(3000):
         site.after(1)
         while site.looks:
             site.look()
     assert (site.rows["hang_suspected"] == 1).all()
+
+
+def test_a_first_look_that_takes_long_does_not_put_off_the_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch, 200)
+    began, order, times = site.now, [], []
+    while len(order) < 20:
+        site.after(1)
+        while site.looks:
+            took = 0.1 if order else 0.4  # the first one loads what looks need
+            site.now += took
+            order.append(site.look(used=took))
+            times += [site.now] * (len(site.events) - len(times))
+    assert order[0] == order[1], "the first is told of before another one is looked at"
+    assert times[0] - began <= 10
+
+
+def test_a_look_that_waits_for_what_does_not_answer_needs_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch, 2)
+    for _ in range(2):
+        site.after(1)
+        site.now += hangs.PATIENCE
+        site.look(used=0.02)
+    assert {run for run, one in site.hangs._still.items() if one.first is not None} == {0, 1}
 
 
 def test_looks_take_no_more_than_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +297,7 @@ def test_looks_take_no_more_than_their_share(monkeypatch: pytest.MonkeyPatch) ->
         site.after(1)
         while site.looks:
             site.now, spent = site.now + 0.1, spent + 0.1
-            site.look()
+            site.look(used=0.1)
     assert spent / (site.now - began) <= 0.06
 
 
