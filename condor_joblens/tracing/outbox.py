@@ -27,6 +27,8 @@ class Outbox:
         self.channel = channel
         self.untold = 0
         """Rows for which there was no room."""
+        self.hear: Callable[[socket.socket], bool] = _hear_nothing
+        """Takes what joblensd says on its socket; False if it is gone."""
         self._queue: deque[bytes] = deque()
         self._queued = 0
 
@@ -34,6 +36,11 @@ class Outbox:
     def is_open(self) -> bool:
         """Whether joblensd is there, as far as is known."""
         return self.channel.fileno() >= 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all was sent."""
+        return not self._queue
 
     def notice(self, text: str) -> None:
         """A sentence for people."""
@@ -90,5 +97,9 @@ class Outbox:
         ready = readiness.readable(both, seconds)
         if self.channel in ready:
             with contextlib.suppress(OSError):
-                if not self.channel.recv(1, socket.MSG_DONTWAIT):
+                if not self.hear(self.channel):
                     self.channel.close()
+
+
+def _hear_nothing(channel: socket.socket) -> bool:
+    return bool(channel.recv(1, socket.MSG_DONTWAIT))

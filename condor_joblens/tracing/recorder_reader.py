@@ -1,8 +1,9 @@
 """Makes words of what the flight recorder has kept of a job: `python -m condor_joblens.tracing.recorder_reader`.
 
-A process without any right, for one copy of a job's rings. Its descriptor 0 is a socket, over which comes a file with
-the copy. What is in it is the job's, so it is taken apart here: secrets go, and the rest is escaped. It answers with
-the bytes of the artifact (profiles/last_events.py): first how many there are, then all of them.
+A process without any right, for one copy of a job's rings, or for the rings of its Pythons (python_ring.py). Its
+descriptor 0 is a socket, over which comes a file with the copy, or those rings. What is in it is the job's, so it is
+taken apart here: secrets go, and the rest is escaped. It answers with the bytes of the artifact
+(profiles/last_events.py, profiles/traced_calls.py): first how many there are, then all of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from condor_joblens.profiles import last_events
 from condor_joblens.profiles.last_events import Coverage, Event
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import lib
+from condor_joblens.tracing import python_ring
 
 MODULE = "condor_joblens.tracing.recorder_reader"
 
@@ -35,6 +37,10 @@ HEAD_BYTES = 4096
 
 MOST_BYTES = 65 << 20
 PIECE = 60_000
+CALLS = b"calls"
+"""The begin of a packet with rings of calls of Pythons (python_ring.py); JSON follows, python_ring.About."""
+
+MOST_RINGS = 16
 LOOK_SECONDS = 2.0
 """CPU time for secrets in texts: what is left then is not shown."""
 
@@ -75,9 +81,13 @@ def main() -> int:
     ):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (value, value))
-    _, given = descriptors.receive(channel, 64, 1)
+    asked, given = descriptors.receive(channel, PIECE, MOST_RINGS)
     confine()
-    made = made_of(os.pread(given[0], MOST_BYTES, 0))
+    if asked.startswith(CALLS):
+        rings = [os.pread(each, python_ring.RING_BYTES, 0) for each in given]
+        made = python_ring.made_of(rings, python_ring.About(**json.loads(asked[len(CALLS) :])))
+    else:
+        made = made_of(os.pread(given[0], MOST_BYTES, 0))
     channel.send(b"%d" % len(made))
     for at in range(0, len(made), PIECE):
         channel.send(made[at : at + PIECE])

@@ -15,6 +15,7 @@ from condor_joblens.control.child_output import MOST, WHOLE
 from condor_joblens.profiles import traced_calls
 from condor_joblens.tracing.calls import Call
 from condor_joblens.tracing.child import GRACE_SECONDS, TAKE_SECONDS, Trace
+from condor_joblens.tracing.followers import Followers
 from condor_joblens.tracing.opener import Opener
 from condor_joblens.tracing.outbox import Outbox
 from condor_joblens.tracing.probes import Probes
@@ -40,15 +41,18 @@ class StandingTrace(Trace):
     def __init__(self, outbox: Outbox, spec_texts: Sequence[str], probes: Probes, cgroup: int, opener: Opener) -> None:
         """Raises SpecError."""
         self._notes: list[str] = []
+        self._followers = Followers(self._told_to_follower)
         super().__init__(outbox, spec_texts, probes, cgroup, opener)
         self.job.first_pause = FIRST_LOOK_SECONDS
         self._began = time.time()
+        outbox.hear = self._followers.hear
         self._last: deque[list[Any]] = deque(maxlen=traced_calls.MOST_CALLS)
 
     def notice(self, text: str) -> None:
         """It is kept too."""
         if len(self._notes) < traced_calls.MOST_NOTES:
             self._notes.append(text)
+        self._followers.notice(text)
         super().notice(text)
 
     def stand(self) -> None:
@@ -71,6 +75,7 @@ class StandingTrace(Trace):
                 self._tell_kept()
                 pause = min(2 * pause, MOST_KEPT_SECONDS)
                 next_kept = now + pause
+            self._followers.flush()
             if not self.outbox.flush():
                 return
             self.outbox.wait([self.probes.fileno()], TAKE_SECONDS)
@@ -79,7 +84,8 @@ class StandingTrace(Trace):
             self._tell_sums()
             self._tell_kept()
             self.outbox.put(WHOLE)
-            self.outbox.send_all(GRACE_SECONDS / 2)
+            self.outbox.send_all(GRACE_SECONDS / 2, self._followers.flush)
+        self._followers.end()
 
     def look(self) -> bool:
         """Probes what is new of the job, and says what is meant and not there."""
@@ -90,11 +96,15 @@ class StandingTrace(Trace):
         return is_there
 
     def ended(self, calls: Sequence[Call]) -> None:
-        """The last ones are kept."""
+        """The last ones are kept, and those who follow are told."""
         for call in calls:
             told = self.told(call)
-            told[3] = call.entry.function
-            self._last.append(told)
+            self._followers.tell([told])
+            self._last.append([*told[:3], call.entry.function, *told[4:]])
+
+    def _told_to_follower(self, untold: int) -> list[dict[str, Any]]:
+        numbers = [number for number, each in enumerate(self.job.traced) if each.since_ns]
+        return [{**self.summary(number), "NotShown": untold} for number in numbers]
 
     def _tell_sums(self) -> None:
         numbers = [number for number, each in enumerate(self.job.traced) if each.since_ns]

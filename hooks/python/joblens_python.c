@@ -13,27 +13,17 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03060000
 #include <Python.h>
-#include <errno.h>
-#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
+#include "ask_joblensd.h"
 
-/* Compiled in, so that no job's environment leads it elsewhere. Tests build one with their own. */
-#ifndef JOBLENS_SOCKET
-#define JOBLENS_SOCKET "/run/joblens/last_words.sock"
-#endif
 #ifndef JOBLENS_BUDGET_MS
 #define JOBLENS_BUDGET_MS 500
 #endif
 
 enum {
 	BUDGET_MS = JOBLENS_BUDGET_MS, /* that a process which fails waits for joblensd's answer */
-	RETRY_MS = 1,
 	MAX_TRACEBACK = 15000, /* bytes of UTF-8; with the rest it fits into one frame (control/frames.py) */
 	MAX_OWN = 9000,        /* of them, of the exception that escapes; its causes share the rest */
 	MAX_TEXT = 1500,       /* of an exception's text */
@@ -454,42 +444,15 @@ static void add_field(struct text *to, const char *name, const struct text *valu
 	to->used += value->used;
 }
 
-static int remaining_ms(const struct timespec *started)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	long spent = (now.tv_sec - started->tv_sec) * 1000 + (now.tv_nsec - started->tv_nsec) / 1000000;
-	return spent < BUDGET_MS ? (int)(BUDGET_MS - spent) : 0;
-}
-
 /* Comes back when joblensd has heard it, when it won't, or when the time is up. Whether it has heard it. */
 static int tell(const char *packet, size_t length)
 {
-	const struct sockaddr_un server = { .sun_family = AF_UNIX, .sun_path = JOBLENS_SOCKET };
 	char answer[512];
-	struct timespec started;
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = ask_joblensd(packet, length, BUDGET_MS);
 
 	if (fd < 0)
 		return 0;
-	clock_gettime(CLOCK_MONOTONIC, &started);
-	int is_open, is_heard = 0, has_waited = 0;
-	while (!(is_open = connect(fd, (const struct sockaddr *)&server, sizeof server) == 0) && errno == EAGAIN &&
-	       remaining_ms(&started) > 0) {
-		has_waited = 1;
-		poll(NULL, 0, RETRY_MS);
-	}
-	if (is_open && send(fd, packet, length, MSG_NOSIGNAL) >= 0) {
-		/* On a full node it may have had no core until now: joblensd has not had this time. */
-		if (!has_waited)
-			clock_gettime(CLOCK_MONOTONIC, &started);
-		/* joblensd finds the job by this process: it has to be there until then */
-		struct pollfd waits = { .fd = fd, .events = POLLIN };
-		while (poll(&waits, 1, remaining_ms(&started)) < 0 && errno == EINTR)
-			;
-		is_heard = recv(fd, answer, sizeof answer, 0) > 0;
-	}
+	int is_heard = recv(fd, answer, sizeof answer, 0) > 0;
 	close(fd);
 	return is_heard;
 }

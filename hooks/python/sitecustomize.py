@@ -1,4 +1,4 @@
-"""Brings joblens_python into a Python of a job that asks for it: the job's wrapper puts this folder into PYTHONPATH.
+"""Brings what traces into a Python of a job that asks for it: the job's wrapper puts this folder into PYTHONPATH.
 
 The folder is out of sys.path again before anything else is imported, and nothing of it is in sys.modules. Python then
 has the sitecustomize that it would have had, with whatever that raises, or none. It is read by Python 2 as well.
@@ -7,21 +7,22 @@ has the sitecustomize that it would have had, with whatever that raises, or none
 import sys
 
 
-def _bring_in(folder):
+def _bring_in(folder, name):
     if "t" in sys.abiflags or "d" in sys.abiflags:
         return  # objects have another layout there
     import _imp
 
-    spec = sys.modules["_frozen_importlib"].ModuleSpec("joblens_python", None, origin=folder + "/joblens_python.so")
+    spec = sys.modules["_frozen_importlib"].ModuleSpec(name, None, origin=folder + "/" + name + ".so")
     _imp.exec_dynamic(_imp.create_dynamic(spec))
 
 
 _folder = __file__.rpartition("/")[0]
 sys.path[:] = [_each for _each in sys.path if _each != _folder]
 sys.path_importer_cache.pop(_folder, None)
-try:  # noqa: SIM105
-    _bring_in(_folder)
-except Exception:
-    pass  # another Python, another C library: it is not traced, and the job goes on
+for _each in ("joblens_python", "joblens_calls"):  # the second one is not in each folder
+    try:  # noqa: SIM105
+        _bring_in(_folder, _each)
+    except Exception:
+        pass  # another Python, another C library: it is not traced, and the job goes on
 del sys.modules["sitecustomize"]
 import sitecustomize  # noqa: E402, F401  # the job's own; there may be none, and Python knows what to do then

@@ -1,0 +1,244 @@
+"""Calls of Pythons of jobs that ask for it: joblensd gives each Python a ring, and keeps what is in it as an artifact.
+
+joblensd makes a ring and seals it, so it takes no file from a job. It never looks into one: a process without any right
+does that (tracing/recorder_reader.py), now and then, and once the run is over. What was recorded is there whatever ends
+the Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import socket
+import time
+from dataclasses import dataclass, field
+
+from condor_joblens.agent.levels import policy_input, python_tracing
+from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.agent.reader_answer import ReaderAnswer
+from condor_joblens.common import descriptors
+from condor_joblens.common.process_starter import Process, ProcessStarter
+from condor_joblens.control.verbs import Refused
+from condor_joblens.policy.trace_request import ATTRIBUTE
+from condor_joblens.profiles import traced_calls
+from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.tracing import python_ring
+from condor_joblens.tracing.recorder_reader import CALLS
+
+MOST_OF_RUN = (8 << 20) // python_ring.RING_BYTES
+SHARE_OF_MEMORY = 0.01
+"""Of RequestMemory, for a run's rings: their memory is the job's."""
+
+MOST_OF_NODE = 64
+"""Rings; users share them."""
+
+EVERY = 30.0
+"""Seconds between two readings of a run's rings."""
+
+PATIENCE = 30.0
+"""Seconds for one reading."""
+
+MOST_READERS = 2
+OLDEST = 3, 12
+"""Python that has sys.monitoring."""
+
+
+@dataclass
+class _Recorded:
+    """A run's rings."""
+
+    run: int
+    whose: str  # a user, or the slot as long as nobody knows the user
+    about: Artifact
+    rings: list[int] = field(default_factory=list)  # descriptors
+    begun: list[float] = field(default_factory=list)  # epoch seconds
+    next_at: float = 0.0  # CLOCK_MONOTONIC
+    is_over: bool = False
+    kept: str = ""  # name of the artifact
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Reading:
+    recorded: _Recorded
+    channel: socket.socket
+    process: Process
+    answer: ReaderAnswer
+    begun: float
+    ended: float  # epoch seconds
+    until: float  # CLOCK_MONOTONIC
+
+
+class PythonCalls:
+    """All of the node."""
+
+    def __init__(self, levels: Levels, artifacts: RunArtifacts) -> None:
+        """Nothing is recorded until `open`."""
+        self._levels, self._artifacts = levels, artifacts
+        self._recorded: dict[int, _Recorded] = {}  # by number of the run
+        self._reading: list[_Reading] = []
+        self._readers: ProcessStarter | None = None
+        self._selector: selectors.BaseSelector | None = None
+
+    def open(self, readers: ProcessStarter | None, selector: selectors.BaseSelector) -> None:
+        """From now on it can be. No `readers`: it can't. Who serves `readers` learns how they ended."""
+        self._readers, self._selector = readers, selector
+
+    def give(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
+        """What its answer says (commands/python.py), and a new ring for a process of the run. Raises Refused."""
+        if not python_tracing.records_calls(self._levels, run):
+            raise Refused(python_tracing.why_not(self._levels, run) or "no calls are recorded")
+        recorded = self._of(run)
+        try:
+            why = self._why_not(recorded, version)
+            if why:
+                raise Refused(why)
+            ring = python_ring.create()
+        except (Refused, OSError) as error:
+            note = f"not all Pythons' calls are recorded: {error}"
+            if note not in recorded.notes:
+                recorded.notes.append(note)
+                self._levels.inputs[run].python_trouble = f"{ATTRIBUTE}: {note}"
+                python_tracing.update(self._levels, run)
+                self._levels.node.log_once(f"{self._levels.node.describe(run)}: process {pid}: {note}")
+            raise Refused(str(error)) from None
+        recorded.rings.append(ring)
+        recorded.begun.append(time.time())
+        return python_tracing.what_of_calls(self._levels, run), ring
+
+    def _of(self, run: int) -> _Recorded:
+        number = int(self._levels.node.runs.rows["run_number"][run])
+        if number not in self._recorded:
+            whose, about = policy_input.owner(self._levels, run), self._about(run)
+            self._recorded[number] = _Recorded(run, whose, about, next_at=time.monotonic() + EVERY)
+        return self._recorded[number]
+
+    def _about(self, run: int) -> Artifact:
+        of_run = self._artifacts.about(run)
+        return dataclasses.replace(of_run, kind=traced_calls.KIND, content_type=traced_calls.CONTENT_TYPE)
+
+    def _why_not(self, recorded: _Recorded, version: str) -> str:
+        """Why a Python gets no ring; empty if it gets one. The words are the same for each such Python."""
+        if self._readers is None:
+            return "JobLensdLog says why"
+        parts = version.split(".")
+        numbers = tuple(int(part) for part in parts[:2] if part.isdigit() and len(part) < 4)
+        if len(numbers) < 2 or numbers < OLDEST:
+            shown = ".".join(map(str, numbers)) or "a Python of an unknown version"
+            return f"Python {shown} has no sys.monitoring, 3.12 has (joblens stacks shows what it does)"
+        most = self._most(recorded.run)
+        if len(recorded.rings) >= most:
+            return f"the job's memory has room for {most}"
+        return self._why_no_place(recorded.whose)
+
+    def _why_no_place(self, whose: str) -> str:
+        """A user may have as many rings as he leaves free: so there is one for each of some others."""
+        free = MOST_OF_NODE - sum(len(each.rings) for each in self._recorded.values())
+        own = sum(len(each.rings) for each in self._recorded.values() if each.whose == whose)
+        if own < free:
+            return ""
+        all_of_node = f"{MOST_OF_NODE} Pythons are recorded on this node"
+        return f"{all_of_node}, and the last {free} places are for other users" if free else all_of_node
+
+    def _most(self, run: int) -> int:
+        """Rings that the run may have: one always, and one alone as long as its RequestMemory is not known."""
+        runs = self._levels.node.runs
+        memory = int(runs.rows["request_memory_bytes"][run]) if runs.state["named"][run] else 0
+        if memory < 0:
+            return MOST_OF_RUN
+        return max(1, min(MOST_OF_RUN, int(memory * SHARE_OF_MEMORY) // python_ring.RING_BYTES))
+
+    def tick(self, now: float) -> None:
+        """Once a round; `now` is time.monotonic()."""
+        for reading in [each for each in self._reading if now >= each.until]:
+            reading.process.kill()
+            self._done(reading, b"")
+        busy = [id(each.recorded) for each in self._reading]
+        for number, recorded in list(self._recorded.items()):
+            if not recorded.is_over:
+                self._look(recorded, number)
+            if id(recorded) in busy:
+                continue
+            if not recorded.is_over and self._is_refused(recorded.run):
+                self._close(recorded)
+            if not recorded.rings:
+                if recorded.is_over:
+                    del self._recorded[number]
+            elif (recorded.is_over or now >= recorded.next_at) and len(self._reading) < MOST_READERS:
+                recorded.next_at = now + EVERY
+                if recorded.is_over:
+                    del self._recorded[number]
+                self._read(recorded, now)
+
+    def _is_refused(self, run: int) -> bool:
+        """Whether its policies have decided that the run's calls are not to be recorded, or nobody's are any more."""
+        sent = self._levels.inputs.get(run)
+        return sent is not None and sent.is_decided and not python_tracing.records_calls(self._levels, run)
+
+    def _look(self, recorded: _Recorded, number: int) -> None:
+        """Whether its run is over, whose it is and what is to be said of it: at its first Python nobody may know."""
+        runs = self._levels.node.runs
+        is_there = bool(runs.state["used"][recorded.run]) and int(runs.rows["run_number"][recorded.run]) == number
+        if is_there:
+            recorded.whose, recorded.about = policy_input.owner(self._levels, recorded.run), self._about(recorded.run)
+        if not is_there or runs.rows["final"][recorded.run]:
+            recorded.is_over = True
+
+    def _read(self, recorded: _Recorded, now: float) -> None:
+        """Begins to. The rings of a run that is over are closed here: who reads them has them."""
+        assert self._readers is not None and self._selector is not None
+        ended = time.time()
+        begun = min(recorded.begun)
+        about = python_ring.About(recorded.begun, ended, time.time() - time.monotonic(), recorded.notes)
+        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel.setblocking(False)
+        try:
+            with theirs:
+                process = self._readers.start(theirs)
+            descriptors.send(channel, CALLS + json.dumps(dataclasses.asdict(about)).encode(), recorded.rings)
+        except OSError as error:
+            channel.close()
+            self._levels.node.log_once(f"calls of a job's Pythons are not kept: {error}")
+            return
+        finally:
+            if recorded.is_over:
+                self._close(recorded)
+        answer = ReaderAnswer(channel, traced_calls.MOST_BYTES)
+        reading = _Reading(recorded, channel, process, answer, begun, ended, now + PATIENCE)
+        self._reading.append(reading)
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._receive(reading))
+
+    @staticmethod
+    def _close(recorded: _Recorded) -> None:
+        for ring in recorded.rings:
+            os.close(ring)
+        recorded.rings, recorded.begun = [], []
+
+    def _receive(self, reading: _Reading) -> None:
+        if reading not in self._reading:
+            return
+        made = reading.answer.receive()
+        if made is not None:
+            self._done(reading, made)
+
+    def _done(self, reading: _Reading, made: bytes) -> None:
+        assert self._selector is not None
+        self._reading.remove(reading)
+        self._selector.unregister(reading.channel)
+        reading.channel.close()
+        if not made:
+            self._levels.node.log_once("calls of a job's Pythons are not kept: what reads them has failed")
+            return
+        recorded = reading.recorded
+        about = dataclasses.replace(recorded.about, begun=reading.begun, ended=reading.ended)
+        kept = self._artifacts.keep_about(about, [made], is_new=not recorded.kept)
+        if kept is None:
+            return
+        if recorded.kept:
+            with contextlib.suppress(OSError):
+                self._artifacts.store.delete(recorded.kept)
+        recorded.kept = kept.name

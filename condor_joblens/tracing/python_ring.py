@@ -1,0 +1,359 @@
+"""Rings into which Pythons of a job record their calls (hooks/python/joblens_calls.c), and what is read of them.
+
+A ring is a file in memory that joblensd has made and sealed, and that a process of the job writes. So nobody can
+shorten it. But whatever is in it is the job's word: each number is checked here, in a process without rights.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from condor_joblens.common.redact import Redactor
+from condor_joblens.profiles import traced_calls
+from condor_joblens.tracing.call_tree import ROOT, CallTree
+
+CODES, RECORDS = 1536, 16384
+HEAD_BYTES = 4096
+
+HEAD: np.dtype[Any] = np.dtype([("records", "<u8"), ("codes", "<u8"), ("others", "<u8")])
+CODE: np.dtype[Any] = np.dtype(
+    [
+        ("calls", "<u8"), ("returned", "<u8"), ("unwound", "<u8"), ("total_ns", "<u8"), ("longest_ns", "<u8"),
+        ("line", "<u4"), ("is_ready", "<u4"), ("file", "S136"), ("name", "S72"),
+    ]
+)  # fmt: skip
+RECORD: np.dtype[Any] = np.dtype(
+    [("number", "<u8"), ("time_ns", "<u8"), ("code", "<u4"), ("pid", "<u4"), ("tid", "<u4"), ("kind_and_line", "<u4")]
+)
+RING_BYTES = HEAD_BYTES + CODES * CODE.itemsize + RECORDS * RECORD.itemsize
+"""Less than 1 MiB."""
+
+START, RESUME, RETURN, YIELD, UNWIND, VALUE, RAISE = range(1, 8)
+VALUE_BYTES, MOST_VALUES = 20, 3
+"""Of a value: bytes in a record of its own, in place of time_ns to tid; such records after a RETURN or RAISE."""
+MOST_ARGUMENTS, ARGUMENT_RECORDS = 2, 5
+"""After a START: arguments, and such records of each, whose numbers have 4 bits each. They say NAME=VALUE."""
+
+_GREATEST = 1 << 48
+"""Of a sum: all functions of all rings can have the same name, and together they fit."""
+_DEEP = 4096  # calls of a thread that have not ended
+_SLACK = 1.0  # seconds by which a record may be older than its ring, or newer than its reading
+_LOOK_SECONDS = 2.0
+_ROOM = traced_calls.MOST_BYTES * 3 // 4  # bytes of an artifact for functions; the rest is for its tree and calls
+_TIMES = 32  # bytes by which the times of a function can be longer when they are written
+
+
+def create() -> int:
+    """A descriptor of an empty ring, whose size nobody changes any more. Its memory is that of whoever writes it.
+
+    Raises OSError.
+    """
+    descriptor = os.memfd_create("joblens_calls", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, RING_BYTES)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@dataclass(frozen=True)
+class About:
+    """What joblensd says of the rings of a run."""
+
+    begun: list[float]  # epoch seconds, of each ring
+    ended: float  # when they are read
+    epoch: float  # the time, epoch seconds, at which CLOCK_MONOTONIC was 0
+    notes: list[str]
+
+
+@dataclass
+class _Sums:
+    """A function of all rings."""
+
+    name: str
+    file: str
+    begun: float
+    processes: int = 0
+    calls: int = 0
+    returned: int = 0
+    unwound: int = 0
+    total: float = 0.0
+    longest: float = 0.0
+
+    def add(self, code: Any, begun: float) -> None:
+        """What a ring has of it. No sum is greater than it can be shown."""
+        self.begun = min(self.begun, begun)
+        self.processes += 1
+        self.calls += min(int(code["calls"]), _GREATEST)
+        self.returned += min(int(code["returned"]), _GREATEST)
+        self.unwound += min(int(code["unwound"]), _GREATEST)
+        self.total += min(int(code["total_ns"]), _GREATEST) / 1e9
+        self.longest = max(self.longest, min(int(code["longest_ns"]), _GREATEST) / 1e9)
+
+    def told(self, ended: float) -> dict[str, Any]:
+        """As an artifact has it (profiles/traced_calls.py)."""
+        zeros = dict.fromkeys(("LeftByJump", "EndUnknown", "BegunBefore", "LostHits", "NotOurs"), 0)
+        return {
+            "Function": self.name,
+            "File": self.file,
+            "From": self.begun,
+            "UnseenSeconds": 0.0,
+            "Processes": self.processes,
+            "Calls": self.calls,
+            "Returned": self.returned,
+            "Unwound": self.unwound,
+            "EndNotSeen": max(0, self.calls - self.returned - self.unwound),
+            **zeros,
+            "TotalSeconds": self.total,
+            "LongestSeconds": self.longest,
+            "CoveredSeconds": max(0.0, ended - self.begun),
+            **dict.fromkeys(("SwitchedOff", "SwitchesStacks", "EntriesAlone"), False),
+            "Times": [],
+        }
+
+
+_Said = Union[int, bytes, "list[bytes]", None]
+"""What comes with an event, beside when and where: a line, a value, or arguments."""
+
+
+@dataclass
+class _Open:
+    function: int
+    time_ns: int
+    node: int
+    arguments: Optional[list[bytes]] = None
+
+
+@dataclass
+class _Last:
+    """The last calls, of all rings."""
+
+    epoch: float  # the time, epoch seconds, at which CLOCK_MONOTONIC was 0
+    tree: CallTree = field(default_factory=CallTree)
+    ended: list[list[Any]] = field(default_factory=list)
+    open: dict[tuple[int, int, int], list[_Open]] = field(default_factory=dict)  # ring, process, thread
+
+    def take(self, thread: tuple[int, int, int], kind: int, function: int, when: int, said: _Said) -> None:
+        """An event at `when` (ns), with the line that it left, the value that it returned, or its arguments.
+
+        An end whose begin was overwritten says nothing.
+        """
+        calls = self.open.setdefault(thread, [])
+        if kind == RAISE:
+            depth = max(0, len(calls) - 1)
+            self.ended.append([self.epoch + when / 1e9, *thread[1:], function, None, "raised", None, said, depth])
+            return
+        if kind in (START, RESUME):
+            parent = calls[-1].node if calls else ROOT
+            is_folded = bool(calls) and parent == ROOT
+            node = ROOT if is_folded else self.tree.enter(parent, function)
+            self.tree.folded += is_folded
+            if kind == RESUME and node != ROOT:  # the same call goes on
+                self.tree.nodes[node].calls -= 1
+            calls.append(_Open(function, when, node, said if isinstance(said, list) else None))
+            del calls[:-_DEEP]
+            return
+        at = next((at for at in range(len(calls) - 1, -1, -1) if calls[at].function == function), None)
+        if at is None:
+            return
+        call = calls[at]
+        del calls[at:]
+        if kind == UNWIND:
+            self.tree.unwind(call.node)
+        else:
+            self.tree.end(call.node, max(0, when - call.time_ns))
+        if kind != YIELD:
+            self._keep(thread, call, "unwound" if kind == UNWIND else "returned", when, said, len(calls))
+
+    def _keep(self, thread: tuple[int, int, int], call: _Open, end: str, when: int, said: _Said, depth: int) -> None:
+        took = max(0, when - call.time_ns) / 1e9 if end == "returned" else None
+        result = said or None
+        begun = self.epoch + call.time_ns / 1e9
+        self.ended.append([begun, thread[1], thread[2], call.function, call.arguments, end, took, result, depth])
+
+    def told(self, names: Sequence[str]) -> list[list[Any]]:
+        """Those that have ended, and those that have not, in the order of their begins: the last ones."""
+        for thread, calls in self.open.items():
+            for depth, call in enumerate(calls):
+                self._keep(thread, call, "entered", call.time_ns, None, depth)
+        self.open = {}
+        last = sorted(self.ended, key=lambda each: each[0])[-traced_calls.MOST_CALLS :]
+        redactor = Redactor(_LOOK_SECONDS)
+        return [
+            [
+                *each[:4],
+                each[4] and [_argument(redactor, argument) for argument in each[4]],
+                *each[5:7],
+                _result(redactor, names[each[3]], each[5], each[7]),
+                each[8],
+            ]
+            for each in last
+        ]
+
+
+def _argument(redactor: Redactor, said: bytes) -> str:
+    """`run = 3`."""
+    name, _, value = said.partition(b"=")
+    shown = name.decode("utf-8", "replace")
+    cut = len(said) == VALUE_BYTES * ARGUMENT_RECORDS
+    return f"{redactor.line(name)} = {redactor.variable(shown, value, cut=cut)}"
+
+
+def _result(redactor: Redactor, function: str, end: str, said: _Said) -> str | None:
+    """How the end of a call is told. A value that can go on has lost its last word: it may be half a secret."""
+    if isinstance(said, bytes):
+        if end == "raised":
+            return redactor.line(said)
+        name = function.partition(" ")[0].rpartition(".")[2]
+        return redactor.variable(name, said, cut=len(said) == VALUE_BYTES * MOST_VALUES)
+    return f"left at line {said}" if said else None
+
+
+def made_of(rings: Sequence[bytes], about: About) -> bytes:
+    """The artifact of these rings (profiles/traced_calls.py)."""
+    heads = [np.frombuffer(ring, HEAD, 1)[0] for ring in rings]
+    numbers, sums, left_out = _functions(rings, about)
+    last = _Last(about.epoch)
+    for ring, found in enumerate(numbers):
+        begun, ended = (round((at - about.epoch) * 1e9) for at in (about.begun[ring] - _SLACK, about.ended + _SLACK))
+        values = _values(rings[ring], int(heads[ring]["records"]))
+        for event in _events(rings[ring], int(heads[ring]["records"])):
+            when = int(event["time_ns"])
+            function = found.get(int(event["code"]))
+            if function is not None and begun <= when <= ended:
+                kind, said = int(event["kind_and_line"]) & 255, int(event["kind_and_line"]) >> 8
+                value: _Said = said
+                if kind == RETURN:
+                    value = _value(values, int(event["number"]) + 1, said)
+                elif kind == START:
+                    value = _arguments(values, int(event["number"]) + 1, said)
+                elif kind == RAISE:
+                    value = _raised(values, int(event["number"]), said)
+                thread = ring, int(event["pid"]), int(event["tid"])
+                last.take(thread, kind, function, when, value)
+    told = {
+        "Begun": min(about.begun),
+        "Ended": about.ended,
+        "Notes": [*about.notes, *_notes(heads, len(sums), left_out)],
+        "Functions": [each.told(about.ended) for each in sums],
+        "Tree": [[node.parent, node.function, max(0, node.calls), max(0, node.unwound), node.total_ns / 1e9]
+                 for node in last.tree.nodes],
+        "Folded": last.tree.folded,
+    }  # fmt: skip
+    return traced_calls.encode(told, last.told([each.name for each in sums]))
+
+
+def _functions(rings: Sequence[bytes], about: About) -> tuple[list[dict[int, int]], list[_Sums], int]:
+    """For each ring the number that a function of its own has among all; the functions, the most time first.
+
+    And how many more there are, for which there is no room.
+    """
+    redactor = Redactor(_LOOK_SECONDS)
+    texts: dict[bytes, str] = {}
+    sums: dict[tuple[str, str], _Sums] = {}
+    own: list[dict[int, tuple[str, str]]] = []
+    for ring, begun in zip(rings, about.begun):
+        codes: np.ndarray = np.frombuffer(ring, CODE, CODES, HEAD_BYTES)
+        keys: dict[int, tuple[str, str]] = {}
+        for number in np.flatnonzero((codes["is_ready"] != 0) & (codes["calls"] != 0)).tolist():
+            code = codes[number]
+            file, name = (_text(redactor, bytes(code[column]), texts) for column in ("file", "name"))
+            keys[number] = f"{name} ({file.rpartition('/')[2]}:{int(code['line'])})", file
+            sums.setdefault(keys[number], _Sums(*keys[number], begun)).add(code, begun)
+        own.append(keys)
+    most_time = sorted(sums, key=lambda key: (-sums[key].total, -sums[key].calls))
+    places = {key: number for number, key in enumerate(most_time[: _how_many(sums[key] for key in most_time)])}
+    numbers = [{number: places[key] for number, key in keys.items() if key in places} for keys in own]
+    return numbers, [sums[key] for key in places], len(sums) - len(places)
+
+
+def _how_many(functions: Iterator[_Sums]) -> int:
+    """Of the functions, so many of the first as there is room for in an artifact."""
+    room, count = _ROOM, 0
+    for function in functions:
+        room -= len(json.dumps(function.told(function.begun))) + _TIMES
+        if room < 0 or count == traced_calls.MOST_FUNCTIONS:
+            break
+        count += 1
+    return count
+
+
+def _text(redactor: Redactor, raw: bytes, known: dict[bytes, str]) -> str:
+    if raw not in known:
+        known[raw] = redactor.line(raw) if raw else "?"
+    return known[raw]
+
+
+def _whole(ring: bytes, begun: int) -> np.ndarray:
+    """The records that are whole."""
+    records: np.ndarray = np.frombuffer(ring, RECORD, RECORDS, HEAD_BYTES + CODES * CODE.itemsize)
+    numbers = records["number"]
+    places = np.arange(RECORDS, dtype=np.uint64)
+    whole = (numbers > 0) & (numbers <= begun) & ((numbers - np.uint64(1)) % np.uint64(RECORDS) == places)
+    found: np.ndarray = records[whole]
+    return found
+
+
+def _events(ring: bytes, begun: int) -> Iterator[Any]:
+    """Begins and ends of calls, and exceptions, in their order."""
+    records = _whole(ring, begun)
+    kinds = records["kind_and_line"] & 255
+    chosen = records[(records["code"] < CODES) & (((kinds >= START) & (kinds <= UNWIND)) | (kinds == RAISE))]
+    yield from chosen[np.argsort(chosen["number"], kind="stable")]
+
+
+def _values(ring: bytes, begun: int) -> dict[int, bytes]:
+    """Parts of returned values, by the numbers of their records."""
+    records = _whole(ring, begun)
+    chosen = records[records["kind_and_line"] & 255 == VALUE]
+    return {
+        int(each["number"]): each.tobytes()[8 : 8 + min(int(each["kind_and_line"]) >> 8, VALUE_BYTES)]
+        for each in chosen
+    }
+
+
+def _value(values: dict[int, bytes], number: int, count: int, most: int = MOST_VALUES) -> bytes | None:
+    """The value in so many records from this number on; None: there is none, or not all of it."""
+    parts = [values.get(number + at) for at in range(min(count, most))]
+    return None if None in parts else b"".join(filter(None, parts))
+
+
+def _arguments(values: dict[int, bytes], number: int, counts: int) -> list[bytes] | None:
+    """What a call was begun with, in records from this number on; None: nothing is known of it."""
+    found: list[bytes] = []
+    for at in range(MOST_ARGUMENTS):
+        count = counts >> 4 * at & 15
+        value = _value(values, number, count, ARGUMENT_RECORDS)
+        number += count
+        if value:
+            found.append(value)
+    return found or None
+
+
+def _raised(values: dict[int, bytes], number: int, line: int) -> bytes:
+    """An exception's type and line."""
+    parts: list[bytes] = []
+    while len(parts) < MOST_VALUES and (not parts or len(parts[-1]) == VALUE_BYTES):
+        parts.append(values.get(number + 1 + len(parts), b""))
+    return (b"".join(parts) or b"an exception") + b" at line %d" % line
+
+
+def _notes(heads: Sequence[Any], kept: int, left_out: int) -> list[str]:
+    notes = []
+    if left_out:
+        notes.append(f"{kept} functions are kept, those in which most time was spent; {left_out} more were called")
+    if any(int(head["records"]) > RECORDS for head in heads):
+        notes.append(f"the tree is that of the last {RECORDS} begins and ends of calls of each process")
+    others = sum(min(int(head["others"]), _GREATEST) for head in heads)
+    if others:
+        notes.append(f"{others} functions of chosen files found no room: a process has {CODES}")
+    return notes

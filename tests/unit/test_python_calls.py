@@ -1,0 +1,197 @@
+"""joblensd gives Pythons of a job that asks for it rings, and keeps what another process reads of them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from agent_node import Made, make
+
+from condor_joblens.agent import python_calls
+from condor_joblens.agent.levels import level_arbiter, python_tracing
+from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.agent.python_calls import PythonCalls
+from condor_joblens.control import frames
+from condor_joblens.control.verbs import Refused
+from condor_joblens.model.levels import Level
+from condor_joblens.model.metrics import text
+from condor_joblens.policy.trace_request import MOST_SPECS, TraceRequest, of_text
+from condor_joblens.profiles import traced_calls
+from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactReader, ArtifactWriter
+from condor_joblens.tracing import python_ring, recorder_reader
+
+SECONDS = 60
+
+
+class Reader:
+    """Starts what reads rings as itself: who may start it as somebody else is another test's."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, channel: Any, *_: Any, **__: Any) -> Any:
+        command = [sys.executable, "-m", recorder_reader.MODULE]
+        self.started.append(subprocess.Popen(command, stdin=channel))
+        return self.started[-1]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    return make(tmp_path, monkeypatch, max_level=Level.TRACE, max_jobs_trace=20, max_jobs_profile=20)
+
+
+@pytest.fixture
+def calls(made: Made, tmp_path: Path) -> Iterator[PythonCalls]:
+    store = ArtifactWriter(str(tmp_path / "artifacts"), ArtifactLimits(1 << 20, 8 << 20, 3600.0))
+    found = PythonCalls(made.levels, RunArtifacts(made.node, MagicMock(), store))
+    selector, reader = selectors.DefaultSelector(), Reader()
+    found.open(reader, selector)  # type: ignore[arg-type]
+    yield found
+    for process in reader.started:
+        process.kill()
+        process.wait()
+    selector.close()
+
+
+def begin(made: Made, spec: str = "python:calls", memory: int = -1) -> int:
+    run = made.begin(level=Level.TRACE)
+    made.levels.inputs[run].trace = of_text(spec)
+    made.node.runs.state["policy_level"][run] = Level.TRACE
+    made.node.runs.rows["request_memory_bytes"][run] = memory
+    level_arbiter.arbitrate(made.levels)
+    assert python_tracing.what(made.levels, run) == "calls"
+    return run
+
+
+def write(ring: int) -> None:
+    """One call, as a Python records it."""
+    code: Any = np.zeros(1, python_ring.CODE)
+    code[0] = (1, 1, 0, 5000, 5000, 12, 1, b"/job/fit.py", b"fit")
+    os.pwrite(ring, code.tobytes(), python_ring.HEAD_BYTES)
+
+
+def turn_until(calls: PythonCalls, is_so: Callable[[], object], now: float) -> None:
+    until = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < until
+        calls.tick(now)
+        assert calls._selector is not None
+        for key, _ in calls._selector.select(0.05):
+            key.data()
+
+
+def kept(calls: PythonCalls) -> list[Any]:
+    return [each for each in calls._artifacts.store.stored() if each.name.endswith(".trace")]
+
+
+def test_what_a_ring_has_is_kept_now_and_then_and_at_the_end_once(made: Made, calls: PythonCalls) -> None:
+    run = begin(made)
+    files, ring = calls.give(run, 5, "3.13.1")
+    assert files == {}
+    write(ring)
+    now = time.monotonic()
+    calls.tick(now)
+    assert not calls._reading
+    turn_until(calls, lambda: kept(calls), now + python_calls.EVERY + 1)
+    first = kept(calls)[0].name
+    made.node.runs.rows["final"][run] = True
+    turn_until(calls, lambda: kept(calls) and kept(calls)[0].name != first, now)
+    assert len(kept(calls)) == 1 and not calls._recorded
+    with pytest.raises(OSError):
+        os.fstat(ring)
+    content = ArtifactReader(calls._artifacts.store.folder).read(kept(calls)[0].name)[1]
+    function = traced_calls.decode(content).functions[0]
+    assert (function.name, function.counts["Calls"]) == ("fit (fit.py:12)", 1)
+
+
+def test_a_python_that_records_nothing_is_said_to_be_so(made: Made, calls: PythonCalls) -> None:
+    run = begin(made)
+    for version in ("3.11.2", "3.11.2", "2.7", "x", ""):
+        with pytest.raises(Refused, match=r"3\.12 has"):
+            calls.give(run, 5, version)
+    assert "joblens stacks" in text(made.node.runs.rows["note"][run])
+    assert calls._recorded and not any(each.rings for each in calls._recorded.values())
+
+
+def test_chosen_files_are_told(made: Made, calls: PythonCalls) -> None:
+    said = {"file0": "fit.py", "file1": "cuts/*"}
+    assert calls.give(begin(made, "python:fit.py; python:cuts/*"), 5, "3.12.0")[0] == said
+    with_values = calls.give(begin(made, "python:fit.py; python:returns; python:cuts/*"), 5, "3.12.0")[0]
+    assert with_values == {**said, "values": "plain"}
+    with_arguments = calls.give(begin(made, "python:fit(run, event); python:cuts/*"), 5, "3.12.0")[0]
+    assert with_arguments == {"file0": "cuts/*", "call0": "fit,run,event"}
+    assert calls.give(begin(made, "python:fit(run)"), 5, "3.12.0")[0] == {"call0": "fit,run"}
+    of_all = calls.give(begin(made, "python:fit(run); python:calls"), 5, "3.12.0")[0]
+    assert of_all == {"file0": "*", "call0": "fit,run"}
+    longest = "; ".join(f"python:f{number}({'a' * 23},{'b' * 23})" for number in range(MOST_SPECS))
+    said = calls.give(begin(made, longest), 5, "3.12.0")[0]
+    assert len(said) == MOST_SPECS and frames.encode_packet(
+        "recorded", {name: value.encode() for name, value in said.items()}, frames.MAX_ANSWER_1
+    )
+    with_exceptions = calls.give(begin(made, "python:exceptions"), 5, "3.12.0")[0]
+    assert with_exceptions == {"raised": "types"}
+
+
+@pytest.mark.parametrize("memory, most", [(-1, 9), (100 << 30, 9), (256 << 20, 2), (1 << 20, 1)])
+def test_rings_are_a_small_part_of_the_jobs_memory(made: Made, calls: PythonCalls, memory: int, most: int) -> None:
+    run = begin(made, memory=memory)
+    for _ in range(most):
+        calls.give(run, 5, "3.14.0")
+    with pytest.raises(Refused, match=f"the job's memory has room for {most}"):
+        calls.give(run, 5, "3.14.0")
+    assert f"room for {most}" in text(made.node.runs.rows["note"][run])
+
+
+def test_a_user_leaves_places_to_others(made: Made, calls: PythonCalls) -> None:
+    given = {"user 1": 0, "user 2": 0, "user 3": 0}
+    for place, whose in enumerate(given):
+        with pytest.raises(Refused, match=r"the last [0-9]+ places are for other users"):
+            while True:
+                run = begin(made)
+                sandbox = made.node.handles[run].sandbox
+                assert sandbox is not None
+                sandbox.scratch_uid = place + 1  # type: ignore[misc]
+                for _ in range(8):
+                    calls.give(run, 5, "3.14.0")
+                    given[whose] += 1
+    assert given == {"user 1": 32, "user 2": 16, "user 3": 8}
+
+
+def test_a_job_that_asks_for_exceptions_alone_gets_none(made: Made, calls: PythonCalls) -> None:
+    run = made.begin(level=Level.TRACE)
+    made.levels.inputs[run].trace = TraceRequest(python_raises=True)
+    assert python_tracing.what(made.levels, run) == "raises"
+    with pytest.raises(Refused, match="no calls are recorded"):
+        calls.give(run, 5, "3.13.1")
+
+
+def test_a_reader_that_fails_costs_what_it_reads_alone(
+    made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(made)
+    calls.give(run, 5, "3.13.1")
+    monkeypatch.setattr(recorder_reader, "MODULE", "nothing.like.it")
+    made.node.runs.rows["final"][run] = True
+    turn_until(calls, lambda: not calls._recorded and not calls._reading, time.monotonic())
+    assert not kept(calls)
+
+
+def test_what_was_recorded_before_the_level_was_refused_is_forgotten(made: Made, calls: PythonCalls) -> None:
+    run = begin(made)
+    _, ring = calls.give(run, 5, "3.13.1")
+    made.node.runs.state["policy_level"][run] = Level.IO
+    level_arbiter.arbitrate(made.levels)
+    made.levels.inputs[run].is_decided = True
+    calls.tick(time.monotonic())
+    with pytest.raises(OSError):
+        os.fstat(ring)
+    assert not calls._reading
