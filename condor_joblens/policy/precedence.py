@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from condor_joblens.model.levels import SITE_DEFAULT, Level
+from condor_joblens.model.levels import AS_ASKED, SITE_DEFAULT, Level
 
 if TYPE_CHECKING:
     from condor_joblens.policy.lua_sandbox import Rule
@@ -52,7 +52,7 @@ def verdict(matching: Sequence[Rule], requested: Level | None, default: Level, m
     if granting is not None:
         rule = granting
         if requested is not None:
-            level, reason = requested, granting.reason or "the job asked for it"
+            level, reason = requested, granting.reason or AS_ASKED
     if raising is not None:
         raised = _level(raising.level)
         if granting is None or requested is None or raised >= requested:

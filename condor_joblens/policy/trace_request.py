@@ -1,7 +1,13 @@
 """What a job asks to be traced of it from its start with `+JobLensTrace`: SPECs, separated by semicolons.
 
-`python:raises` is an exception that ends a Python of the job, `FILE:FUNCTION` are functions (model/trace_spec.py). What
-is not understood is told with what would be right, and the job runs.
+`python:raises` is an exception that ends a Python of the job. `python:calls` are calls of Python, `python:FILES` those
+of functions in such files. `python:returns` are calls with what they returned, `python:exceptions` those with each
+exception that was raised. They are about such files, or about all if no files are named.
+`python:FUNCTION(ARGUMENT, ARGUMENT)` are calls of functions of that name in any file, with the values of one or two
+arguments. Each means `python:raises` as well.
+
+`FILE:FUNCTION` are functions of programs (model/trace_spec.py). What is not understood is told with what would be
+right, and the job runs.
 """
 
 from __future__ import annotations
@@ -11,14 +17,25 @@ from dataclasses import dataclass
 
 from condor_joblens.common.errors import printable
 from condor_joblens.model.trace_spec import THROWS, SpecError, parse
+from condor_joblens.policy import ad_literal
 
 ATTRIBUTE = "JobLensTrace"
 RAISES = "python:raises"
+CALLS = "python:calls"
+RETURNS = "python:returns"
+EXCEPTIONS = "python:exceptions"
+ALL_FILES = "*"
+MOST_PATTERN = 50
+"""Bytes of a pattern of files: all of them go into one small packet (commands/python.py)."""
+
 MOST_SPECS = 8
 SHOWN = 60  # characters of a SPEC that an ad repeats
 
-_IN_AD = re.compile(rb"^[ \t]*" + ATTRIBUTE.encode() + rb"[ \t]*=([^\r\n]*)", re.MULTILINE | re.IGNORECASE)
-_LITERAL = re.compile(rb'[ \t]*"([^"\\]{0,1000})"[ \t]*')
+MOST_ARGUMENTS = 2
+
+_ASKED = re.compile(r"([^()]*)\(([^()]*)\)")
+_FILES = re.compile(r"[^\0-\x1f\x7f;]*(/[^\0-\x1f\x7f;]*|\.py)")
+_WORDS = RAISES, CALLS, RETURNS, EXCEPTIONS
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,15 @@ class TraceRequest:
     python_raises: bool = False
     functions: tuple[str, ...] = ()  # SPECs, each of which can be parsed
     refused: str = ""  # the first part that is not understood and what would be right, fit to print; empty: all is
+    python_files: tuple[str, ...] = ()  # patterns of files whose functions' calls are recorded; ALL_FILES: all
+    python_returns: bool = False  # also what they returned
+    python_exceptions: bool = False  # also those that are handled
+    python_arguments: tuple[str, ...] = ()  # FUNCTION,ARGUMENT or FUNCTION,ARGUMENT,ARGUMENT
+
+    @property
+    def has_python_calls(self) -> bool:
+        """Whether calls of Python are to be recorded."""
+        return bool(self.python_files or self.python_arguments)
 
     def note(self) -> str:
         """One line for the job's ad if not all that was asked for is understood."""
@@ -39,35 +65,70 @@ def understand(ad: bytes) -> TraceRequest:
 
     Nothing is evaluated: it must be a text without escapes. Linear in the ad's length.
     """
-    if ATTRIBUTE.lower().encode() not in ad.lower():
-        return TraceRequest()
-    requests = _IN_AD.findall(ad)
-    if not requests or requests[-1].strip().lower() == b"undefined":
-        return TraceRequest()
-    literal = _LITERAL.fullmatch(requests[-1])  # of lines with the same name the last counts
-    if literal is None:
+    found = ad_literal.written(ad, ATTRIBUTE)
+    if found is None:
         return TraceRequest(refused="an expression is not traced: write a text of at most 1000 characters")
-    return of_text(literal[1].decode("utf-8", "replace"))
+    return of_text(found)
 
 
 def of_text(text: str) -> TraceRequest:
     """What these SPECs, separated by semicolons, ask for."""
     specs = list(dict.fromkeys(filter(None, map(str.strip, text.split(";")))))
     refused = f"only the first {MOST_SPECS} SPECs are traced" if len(specs) > MOST_SPECS else ""
-    functions: list[str] = []
+    understood: list[str] = []
     for spec in reversed(specs[:MOST_SPECS]):
-        why = "" if spec == RAISES else why_not(spec)
+        why = why_not(spec)
         if why:
             refused = f"{printable(spec, SHOWN)} is not traced: {why}"
-        elif spec != RAISES:
-            functions.insert(0, spec)
-    return TraceRequest(RAISES in specs[:MOST_SPECS], tuple(functions), refused)
+        else:
+            understood.insert(0, spec)
+    of_python = [spec for spec in understood if _is_of_python(spec)]
+    returns, exceptions = RETURNS in of_python, EXCEPTIONS in of_python
+    arguments = tuple(map(_joined, filter(_is_of_arguments, of_python)))
+    files = tuple(spec.partition(":")[2] for spec in of_python if spec not in _WORDS and not _is_of_arguments(spec))
+    if CALLS in of_python or ((returns or exceptions) and not files and not arguments):
+        files = (ALL_FILES,)
+    functions = tuple(spec for spec in understood if not _is_of_python(spec))
+    return TraceRequest(bool(of_python), functions, refused, files, returns, exceptions, arguments)
+
+
+def _is_of_python(spec: str) -> bool:
+    return spec.partition(":")[0] == "python"
+
+
+def _is_of_arguments(spec: str) -> bool:
+    return spec.endswith(")")
+
+
+def _joined(spec: str) -> str:
+    """`fit,run,event` of `python:fit(run, event)`. Raises ValueError with what would be right."""
+    found = _ASKED.fullmatch(spec.partition(":")[2])
+    function, arguments = (found[1].strip(), found[2].split(",")) if found else ("", [])
+    names = [each.strip() for each in arguments]
+    if function.endswith(".py") or "/" in function or "*" in function:
+        raise ValueError("arguments are of a function, in any file: write its name, as python:fit(run, event)")
+    if not all(each.isidentifier() for each in [*function.split("."), *names]):
+        raise ValueError("write a function and names of its arguments, as python:fit(run, event)")
+    joined = ",".join([function, *names])
+    if len(names) > MOST_ARGUMENTS or len(joined.encode()) > MOST_PATTERN:
+        raise ValueError(f"write at most {MOST_ARGUMENTS} arguments, and {MOST_PATTERN} bytes with the function's name")
+    return joined
 
 
 def why_not(spec: str) -> str:
     """Why a SPEC of functions can't be traced from a job's start, fit to print; empty: it can."""
-    if spec.partition(":")[0] == "python":
-        return f"write {RAISES}"
+    if _is_of_python(spec):
+        if _is_of_arguments(spec):
+            try:
+                _joined(spec)
+            except ValueError as error:
+                return str(error)
+            return ""
+        files = spec.partition(":")[2]
+        if spec in _WORDS or (_FILES.fullmatch(files) and len(files.encode()) <= MOST_PATTERN):
+            return ""
+        examples = "python:fit.py, python:cuts/*, python:fit(run)"
+        return f"write {', '.join(_WORDS)}, or as {examples} in at most {MOST_PATTERN} bytes"
     try:
         if spec == THROWS or parse(spec).is_of_throws:
             return "joblens trace ID throws shows what is thrown"

@@ -62,10 +62,16 @@ _TIMES = {
 """Calls with the place of the address of a time; 0 is none."""
 
 
+_URING_TIMES = 8 | 64
+"""IORING_ENTER_EXT_ARG and IORING_ENTER_EXT_ARG_REG: what else is given then is nearly always a time."""
+
+
 def has_deadline(call: str, arguments: Sequence[int]) -> bool:
     """Whether the call ends by itself after a time that its caller has set."""
     if call in SLEEPS or call == "restart_syscall":  # only calls with a deadline are restarted so
         return True
+    if call == "io_uring_enter":
+        return bool(arguments[3] & _URING_TIMES)
     if call in _MILLISECONDS:
         return not arguments[_MILLISECONDS[call]] & 1 << 31
     return call in _TIMES and arguments[_TIMES[call]] != 0

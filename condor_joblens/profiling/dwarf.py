@@ -92,6 +92,10 @@ class Dwarf:
         self._bases: dict[int, tuple[int, int]] = {}  # of a unit: of its strings, and of its addresses
         self._left = MOST_ENTRIES
 
+    def begin_again(self) -> None:
+        """As many entries may be looked through as at first: for another value of the same variables."""
+        self._left = MOST_ENTRIES
+
     # -- variables ------------------------------------------------------------------------------------------
 
     def variables(self, name: str) -> list[Variable]:

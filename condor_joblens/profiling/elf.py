@@ -38,7 +38,7 @@ _NOTE_OF_BUILD_ID = 3  # NT_GNU_BUILD_ID of elf.h
 _MOST_NOTES, _MOST_BUILD_ID = 64 << 10, 32  # bytes
 _X86_64 = 62
 _SYMTAB, _DYNSYM, _NOBITS = 2, 11, 8
-_FUNCTION, _INDIRECT = 2, 10
+_OBJECT, _FUNCTION, _INDIRECT = 1, 2, 10
 _COMPRESSED, _BY_ZLIB = 0x800, 1
 _COMPRESSION = struct.Struct("<IIQQ")
 _OF_GO = frozenset({b".go.buildinfo", b".gopclntab", b".note.go.buildid"})
@@ -339,10 +339,10 @@ class Elf:
                     found.setdefault(name, int(symbol["value"]))
         return found
 
-    def named_functions(self) -> Iterator[tuple[str, int, int]]:
-        """Name, as it is in the file, first address and size of each function that has its code there.
+    def _defined(self, kind: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Of each table of symbols the section of their names, and those of this kind that the file itself has.
 
-        Some are told twice, and several may have the same address. Raises ElfError.
+        There are MOST_SYMBOLS of all tables at most, shape (n,). Raises ElfError.
         """
         room = MOST_SYMBOLS
         for section in self._sections:
@@ -351,13 +351,26 @@ class Elf:
             count = min(int(section["size"]) // _SYMBOL.itemsize, room)
             room -= count
             symbols = self._table(_SYMBOL, int(section["offset"]), count)
-            symbols = symbols[((symbols["info"] & 15) == _FUNCTION) & (symbols["section"] > 0)]
-            link = int(section["link"])
+            yield int(section["link"]), symbols[((symbols["info"] & 15) == kind) & (symbols["section"] > 0)]
+
+    def named_functions(self) -> Iterator[tuple[str, int, int]]:
+        """Name, as it is in the file, first address and size of each function that has its code there.
+
+        Some are told twice, and several may have the same address. Raises ElfError.
+        """
+        for link, symbols in self._defined(_FUNCTION):
             for name, address, size in zip(*(symbols[each].tolist() for each in ("name", "value", "size"))):
                 with contextlib.suppress(ElfError):
                     yield self._name(link, name), address, size
         if self._embedded is not None:
             yield from self._embedded.named_functions()
+
+    def named_variables(self) -> Iterator[str]:
+        """The names, as they are in the file, of what is in its data. Some are told twice. Raises ElfError."""
+        for link, symbols in self._defined(_OBJECT):
+            for name in symbols["name"].tolist():
+                with contextlib.suppress(ElfError):
+                    yield self._name(link, name)
 
     @cached_property
     def is_go(self) -> bool:

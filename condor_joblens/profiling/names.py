@@ -174,7 +174,7 @@ class Finisher:
             window.began, window.until, float(window.hz), view=view, waits=window.waits, taken=window.taken
         )
         profile.lost, profile.not_ours = window.lost + window.left_out, window.not_ours
-        profile.unseen = window.unseen
+        profile.unseen, profile.limits = window.unseen, window.limits
         processes = {stack.pid: stack.thread for stack in window.stacks if stack.pid == stack.tid}
         frames: dict[samples.Frame, Frame] = {}
         named = self._named(window, files)

@@ -1,133 +1,108 @@
-"""peek: a variable of a job's processes, read in their memory while they go on, one JSON object a process."""
+"""peek: a variable of a job's processes, read in their memory while they go on, one JSON object a process.
+
+A series of its values is read by one child, which takes the files' debug information apart once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Optional
+import time
+from typing import Any
 
 from condor_joblens.model import peek_spec
-from condor_joblens.model.peek_spec import PeekSpec
-from condor_joblens.model.trace_spec import Kind, SpecError, Type, shown
-from condor_joblens.owner_commands import job_processes
+from condor_joblens.model.trace_spec import SpecError
+from condor_joblens.owner_commands import job_processes, tail
 from condor_joblens.owner_commands.answers import Answers, Failed
-from condor_joblens.profiling import dwarf
-from condor_joblens.profiling.dwarf import Dwarf
-from condor_joblens.profiling.elf import Elf, ElfError
-from condor_joblens.profiling.process import Mapping, Process
-from condor_joblens.profiling.symbols import Files
-from condor_joblens.profiling.variables import MOST_TEXT, NoSuchPart, NotResident, Reader, number
+from condor_joblens.profiling.peek_look import Look, Programs
 
 MOST_PROCESSES = 64
-MOST_VALUE = 4000
-NOT_RESIDENT = "not resident: nobody has used it lately, or it is on a disk or a server"
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a variable is in a file, and by what its type is known."""
-
-    address: int
-    information: Optional[Dwarf]
-    type: int = 0
 
 
 def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -> None:
-    """Tells it of each process of the job that has the file, or of `pid` alone. Raises Failed."""
+    """Tells it of each process of the job that has the file, or of `pid` alone; if `follow`, again and again.
+
+    Raises Failed.
+    """
     try:
         spec = peek_spec.parse(str(request["spec"]))
     except SpecError as error:
         raise Failed(str(error)) from None
-    wanted = int(request["pid"])
-    pids = [pid for pid in sorted(job_processes.pids(cgroup)) if wanted in (0, pid)]
+    wanted, programs = int(request["pid"]), Programs()
+    look = Look(spec, programs)
+    pids = _pids(cgroup, wanted)
     if not pids:
         raise Failed(f"process {wanted} is none of the job" if wanted else "the job has no process")
-    look, files = _Look(spec), 0
-    for pid in pids[:MOST_PROCESSES]:
-        process = Process(pid)
-        mapping = _meant(process, spec)
-        if mapping is not None:
-            files += 1
-            answers.record({"Pid": pid, "File": _path(mapping), "Variable": spec.shown, **look.at(process, mapping)})
-        process.close()
-    if not files:
-        raise Failed(f"no process of the job has a file like {spec.file} in its memory")
+    found = [seen for pid in pids[:MOST_PROCESSES] if (seen := look.of(pid)) is not None]
+    if not found:
+        raise Failed(look.no_file)
+    series = _Series(answers) if request["follow"] else None
+    for each in found:
+        answers.record(each) if series is None else series.tell(each)
     if len(pids) > MOST_PROCESSES:
         answers.notice(f"of the job's {len(pids)} processes, {MOST_PROCESSES} are looked at")
+    if series is not None:
+        _follow(answers, series, look, programs, cgroup, request)
 
 
-def _path(mapping: Mapping) -> str:
-    return mapping.path.removesuffix(" (deleted)")
+def _pids(cgroup: int, wanted: int) -> list[int]:
+    return [pid for pid in sorted(job_processes.pids(cgroup)) if wanted in (0, pid)]
 
 
-def _meant(process: Process, spec: PeekSpec) -> Optional[Mapping]:
-    return next((each for each in process.mappings if each.is_code and each.inode and spec.is_file(_path(each))), None)
+class _Series:
+    """Values with their times. Why there is none is told of a process when it is new."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._why: dict[int, str] = {}  # by pid
+
+    def tell(self, found: dict[str, Any]) -> None:
+        """What was seen of a process just now."""
+        pid, why = found["Pid"], found.get("Why", "")
+        if not why or self._why.get(pid) != why:
+            self._answers.record({"Time": round(time.time(), 3), **found})
+        self._why[pid] = why
+
+    def keep(self, pids: list[int]) -> None:
+        """Others have ended."""
+        self._why = {pid: self._why[pid] for pid in pids if pid in self._why}
 
 
-class _Look:
-    """The variable in one process after the other; each file is read once."""
-
-    def __init__(self, spec: PeekSpec) -> None:
-        self._spec, self._files = spec, Files()
-        self._places: dict[tuple[tuple[int, int], int], _Place] = {}
-
-    def at(self, process: Process, mapping: Mapping) -> dict[str, str]:
-        """Its type and value, or why there is none."""
-        try:
-            elf = self._files.of(process, mapping)
-            if elf is None:
-                raise Failed(f"{_path(mapping)} can't be opened as the job's owner")
-            key = mapping.device, mapping.inode
-            if key not in self._places:
-                self._places[key] = self._place(elf)
-            place, start = self._places[key], elf.start(mapping.start, mapping.offset)
-            kind, value = self._value(process, start + place.address, place)
-            return {"Type": kind, "Value": value[:MOST_VALUE]}
-        except NotResident:
-            return {"Why": "it may not be looked into" if process.is_refused else NOT_RESIDENT}
-        except (NoSuchPart, Failed) as error:
-            return {"Why": str(error)}
-        except (ElfError, RecursionError, MemoryError, KeyError, ValueError) as error:
-            return {"Why": f"its file can't be understood: {error}"}
-
-    def _place(self, elf: Elf) -> _Place:
-        """Raises Failed and ElfError."""
-        spec = self._spec
-        if spec.type is not None:
-            places = elf.places([spec.name])
-            if spec.name not in places:
-                raise Failed(f"no symbol is called {spec.name}: with a type write the name that nm shows")
-            return _Place(places[spec.name], None)
-        try:
-            information = Dwarf(elf)
-        except ElfError as error:
-            remedy = f"compile with -g, or write its type: '{spec.file}:{spec.name} as long'"
-            raise Failed(f"the file has {error}: {remedy}") from None
-        found = information.variables(spec.name)
-        if not found:
-            raise Failed(f"no variable with a fixed place is called {spec.name}")
-        if len(found) > 1:
-            names = ", ".join(sorted({each.name for each in found})[:8])
-            raise Failed(f"{len(found)} variables are called so: write more of the name ({names})")
-        return _Place(found[0].address, information, found[0].type)
-
-    def _value(self, process: Process, address: int, place: _Place) -> tuple[str, str]:
-        """Raises NotResident, NoSuchPart and ElfError."""
-        if place.information is not None:
-            return Reader(place.information, process.read).value(address, place.type, self._spec.steps)
-        kind = self._spec.type
-        assert kind is not None
-        data = process.read(address, kind.bits // 8)
-        if len(data) < kind.bits // 8:
-            raise NotResident
-        return kind.name, _by_word(process, kind, data)
+def _follow(
+    answers: Answers, series: _Series, look: Look, programs: Programs, cgroup: int, request: dict[str, Any]
+) -> None:
+    """Looks again every so many seconds, until the job or the process that is meant has ended, or time is over."""
+    every, wanted = float(request["every"]), int(request["pid"])
+    begun, seconds = time.monotonic(), min(float(request["seconds"]), tail.FOLLOWED_SECONDS)
+    most = time.process_time() + tail.FOLLOWED_CPU_SECONDS
+    due, has_file = begun + every, True
+    while due <= begun + seconds:
+        if is_over(answers, due, cgroup):
+            return
+        pids = _pids(cgroup, wanted)
+        if not pids:
+            answers.notice(f"process {wanted} has ended" if wanted else "the job has ended")
+            return
+        if programs.begin_again():
+            look.forget()
+        found = [seen for pid in pids[:MOST_PROCESSES] if (seen := look.of(pid)) is not None]
+        for each in found:
+            series.tell(each)
+        series.keep(pids)
+        if has_file and not found:
+            answers.notice(look.no_file)
+        has_file = bool(found)
+        if time.process_time() > most:
+            answers.notice(f"a variable is followed for {tail.FOLLOWED_CPU_SECONDS:.0f} s of CPU time: ask again")
+            return
+        due = max(due + every, time.monotonic())
+    is_over(answers, begun + seconds, cgroup)
 
 
-def _by_word(process: Process, kind: Type, data: bytes) -> str:
-    if kind.kind is Kind.FLOATING:
-        return number(data, dwarf.FLOATING)
-    value, texts = int.from_bytes(data, "little"), {}
-    if kind.kind is Kind.TEXT and value:
-        text, end, _ = process.read(value, MOST_TEXT).partition(b"\0")
-        if text or end:
-            texts[0] = f'"{text.decode("utf-8", "backslashreplace")}"' + ("" if end else "...")
-    return shown(kind, value, texts, 0)
+def is_over(answers: Answers, due: float, cgroup: int) -> bool:
+    """Waits until then, by time.monotonic(). Whether nobody listens any more, or the job has ended, which is told."""
+    while (left := due - time.monotonic()) > 0:
+        if answers.is_left(min(left, 1.0)):
+            return True
+        if job_processes.is_empty(cgroup):
+            answers.notice("the job has ended")
+            return True
+    return False

@@ -6,6 +6,7 @@ for instance. None of these files is the job's own: no dead mount can hold their
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import os
 import re
@@ -41,6 +42,10 @@ class Mapping:
     def is_safe(self) -> bool:
         """Whether reading it can't wait for a file that does not answer."""
         return (not self.inode and not self.path.startswith("[v")) or self.path.startswith(("/dev/shm/", "/memfd:"))
+
+    def is_same_file(self, other: Mapping) -> bool:
+        """Whether a file is behind both, and the same."""
+        return self.inode != 0 and (self.device, self.inode) == (other.device, other.inode)
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,11 @@ class Process:
         with contextlib.suppress(OSError):
             return {int(name) for name in os.listdir(f"{self._folder}/task")}
         return set()
+
+    @property
+    def has_one_thread(self) -> bool:
+        """Whether it has no more now."""
+        return "\nThreads:\t1\n" in self.text("status")
 
     @cached_property
     def cgroup(self) -> str:
@@ -185,15 +195,18 @@ class Process:
 
     def mapping_at(self, address: int) -> Mapping | None:
         """The part of its memory that an address is in."""
-        low, high = 0, len(self.mappings)
-        while low < high:
-            middle = (low + high) // 2
-            if self.mappings[middle].end <= address:
-                low = middle + 1
-            else:
-                high = middle
-        found = self.mappings[low] if low < len(self.mappings) else None
+        index = bisect.bisect_right(self._ends, address)
+        found = self.mappings[index] if index < len(self.mappings) else None
         return found if found is not None and found.start <= address else None
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [mapping.end for mapping in self.mappings]
+
+    def mapping_from(self, start: int) -> Mapping | None:
+        """The part of its memory that begins there now; the others are not looked at."""
+        first = f"{start:08x}-"
+        return next((_mapping(line) for line in self.lines("maps") if line.startswith(first)), None)
 
     def read(self, address: int, size: int) -> bytes:
         """Its memory there, up to the end of the mapping.

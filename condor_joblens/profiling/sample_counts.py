@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from condor_joblens.common import kernel_limits
 from condor_joblens.profiling.late_mappings import FILE_MASK, FILE_SHIFT, IN_FILE, OFFSET_MASK, LateMappings
 from condor_joblens.profiling.samples import (
     MOST_STACKS,
@@ -31,8 +32,10 @@ HEAD = struct.Struct("<QIIQIIIHH16sIIQ")
 
 Then frames of Python, what it waited in or the signal that killed it, and for how long."""
 
-GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY, EXCEPTION = (1 << bit for bit in range(9))
+GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY, EXCEPTION, NO_RULES = (1 << bit for bit in range(10))
 """enum sample_flags"""
+
+_LIMITS = kernel_limits.of_this_kernel()
 
 _KEY_AT, _KEY_END = 8, 24  # of struct process_key
 _LAST_OF_CALL, _CODE_BITS = 1, 7
@@ -205,6 +208,8 @@ def window_of(
             user.append(frame)
         thread = head[9].partition(b"\0")[0].decode("utf-8", "replace")
         guessed, whole = bool(head[6] & GUESSED), bool(head[6] & WHOLE)
+        if head[6] & NO_RULES:
+            window.limits = _LIMITS
         frames_of_python = words[head[7] + head[8] :].tolist()
         calls, all_calls = _calls(process, frames_of_python, frame_of_python)
         all_calls = all_calls and not head[6] & PYTHON_CUT

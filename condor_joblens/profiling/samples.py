@@ -114,6 +114,7 @@ class Window:
     left_out: int = 0  # beyond MOST_STACKS
     is_off_cpu: bool = False
     unseen: tuple[tuple[float, float], ...] = ()  # before it, from and until when nobody looked (Unix time)
+    limits: str = ""  # what stacks lack on this node's kernel (kernel_limits.of_stacks)
     waits: int = 0
     taken: int = 0  # of the waits: those with a stack
     files: list[MappedFile] = field(default_factory=list)

@@ -20,9 +20,9 @@ from typing import Any
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
 from condor_joblens.common.starter import SERVES, Starter, serve
-from condor_joblens.owner_commands import children
+from condor_joblens.owner_commands import children, tail
 from condor_joblens.owner_files.allowed_ids import AllowedIds
-from condor_joblens.profiling import peek
+from condor_joblens.profiling import peek, peek_values
 
 CAPABILITIES = ("CAP_SETUID", "CAP_SETGID")
 
@@ -40,7 +40,21 @@ its memory. Those that may have certain arguments alone are in `OwnerStarter.con
 
 _TALKS = (*seccomp.INTERPRETERS, "recvmsg", "sendmsg", "sendto")  # over its socket, which is there already
 
-VERBS = {**children.VERBS, "peek": children.Verb(peek.main, (*children.READS, "fstatfs"))}
+VERBS = {
+    **children.VERBS,
+    "peek": children.Verb(
+        peek.main,
+        (*children.READS, "fstatfs"),
+        tail.FOLLOWED_SECONDS + children.SECONDS,
+        tail.FOLLOWED_CPU_SECONDS + children.SECONDS,
+    ),
+    peek_values.VERB: children.Verb(
+        peek_values.main,
+        (*children.READS, "fstatfs"),
+        peek_values.SECONDS + children.SECONDS,
+        peek_values.CPU_SECONDS + children.SECONDS,
+    ),
+}
 """What a child does besides looks, by the verb of a request."""
 
 Look = Callable[[socket.socket, dict[str, Any], Sequence[int]], None]
@@ -151,8 +165,11 @@ def answer(channel: socket.socket, look: Look) -> None:
     packet, given = descriptors.receive(channel, MOST_REQUEST, MOST_GIVEN)
     request = json.loads(packet)
     verb = VERBS[request["verb"]] if "verb" in request else None
-    cpu = int(LOOK_SECONDS if verb is None else verb.cpu_seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+    seconds, cpu_seconds = (LOOK_SECONDS, LOOK_SECONDS) if verb is None else verb.times(request)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds)))
+    if verb is not None:
+        memory = verb.memory(request, _MEMORY_BYTES)
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     if verb is None:
         if "programs" not in request:
             # a container's files can be on FUSE of the owner's own, which is for who is that user in every way
@@ -161,7 +178,7 @@ def answer(channel: socket.socket, look: Look) -> None:
         look(channel, request, given)
         return
     privilege.call_process(f"joblens {request['verb']}")  # Death names who sent a signal by this
-    signal.setitimer(signal.ITIMER_REAL, verb.seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     seccomp.allow_only((*_TALKS, *verb.calls))
     children.run(verb, channel, request, given)
 

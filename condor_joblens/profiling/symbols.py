@@ -11,6 +11,9 @@ from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import NO_RULE, Elf, ElfError, Rule
 from condor_joblens.profiling.process import Mapping, Process
 
+_MOST_RULES = 10_000
+"""How to unwind at so many addresses of a process is remembered."""
+
 
 @dataclass(frozen=True)
 class Name:
@@ -31,6 +34,11 @@ class Files:
     def __init__(self) -> None:
         self._files: dict[tuple[tuple[int, int], int], Elf | None] = {}
         self._own = Process(os.getpid())
+
+    @property
+    def count(self) -> int:
+        """How many are known, those that can't be had included."""
+        return len(self._files)
 
     def of(self, process: Process, mapping: Mapping) -> Elf | None:
         """The file behind a mapping; None if it can't be had, or is another one by now."""
@@ -64,8 +72,7 @@ class Files:
 
     def _is_same(self, elf: Elf, mapping: Mapping) -> bool:
         """Compared as the kernel shows mappings: with layers of file systems, stat(2) says something else."""
-        self._own.__dict__.pop("mappings", None)
-        ours = self._own.mapping_at(elf.mapped_at)
+        ours = self._own.mapping_from(elf.mapped_at)
         return ours is not None and (ours.device, ours.inode) == (mapping.device, mapping.inode)
 
 
@@ -104,9 +111,17 @@ class Code:
 
     def __init__(self, process: Process, files: Files) -> None:
         self._process, self._files = process, files
+        self._rules: dict[int, Rule] = {}  # by address: many threads wait in the same places
 
     def rule(self, address: int) -> Rule:
         """How to unwind at an address."""
+        if address not in self._rules:
+            if len(self._rules) >= _MOST_RULES:  # stacks can be made so that no two are alike
+                self._rules.clear()
+            self._rules[address] = self._looked_up(address)
+        return self._rules[address]
+
+    def _looked_up(self, address: int) -> Rule:
         found = self._file(address)
         mapping, elf = found or (None, None)
         if mapping is None or elf is None:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from condor_joblens.profiling import calls, file_locks, mutexes, sockets
+from condor_joblens.profiling import calls, file_locks, mutexes, rwlocks, semaphores, sockets, uring
 from condor_joblens.profiling.process import Descriptor, Process, text_of
 from condor_joblens.profiling.threads import Thread, function
 from condor_joblens.profiling.wait import FROZEN, Cause, Wait
@@ -22,6 +22,7 @@ _FUTEX_PRIVATE = 0x80
 _FUTEX_OPERATION, _FUTEX_WAITS = 0x7F, {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2
 _OF_ITSELF = "something of its own process, which has no other thread"
 _NOT_THERE = "which this process does not have: it has ended, or fork left it behind"
+_CAN_NOT_BE_SEEN = "which has ended, or can't be seen from here"
 _SHARED = "/dev/shm/"
 
 _WRITES_ONLY, _ACCESS = os.O_WRONLY, os.O_ACCMODE
@@ -44,6 +45,7 @@ class Waits:
         self._locks: list[file_locks.FileLock] | None = None
         self._pipes: dict[str, list[tuple[int, int]]] | None = None
         self._sockets_of: dict[str, list[int]] | None = None
+        self._of_rings: dict[int, Wait] = {}  # process, of which any thread that waits for its rings waits for the same
         self._gone: dict[tuple[int, int], bool] = {}  # process, and owner of a mutex
 
     def of(self, thread: Thread) -> Wait:
@@ -90,6 +92,14 @@ class Waits:
             return self._descriptor(thread)
         if call in calls.ON_PATHS:
             return self._path(thread)
+        if call == "io_uring_enter":
+            if thread.pid not in self._of_rings:
+                self._of_rings[thread.pid] = self._requests(self.processes[thread.pid])
+            return self._of_rings[thread.pid]
+        if call in calls.SEMAPHORES:
+            _, operations, count, *_ = arguments
+            number, process = _number(arguments[0]), self.processes[thread.pid]
+            return Wait(Cause.SEMAPHORE, semaphores.awaited(process, number, operations, count, self._proc))
         return Wait(*_SIMPLE.get(call, (Cause.UNKNOWN, "")))
 
     def _paged_file(self, thread: Thread) -> Wait:
@@ -162,6 +172,8 @@ class Waits:
             return Wait(Cause.UNKNOWN)
         peers = self._peers[thread.pid]
         process = self.processes[thread.pid]
+        if (lock := rwlocks.awaited(thread, process)) is not None:
+            return self._read_write_lock(thread, lock)
         memory = process.read(address, mutexes.SIZE)
         is_private = bool(thread.call == "futex" and operation & _FUTEX_PRIVATE)
         if len(memory) < mutexes.LEAST:
@@ -172,13 +184,44 @@ class Waits:
             joined = peers[value]
             return Wait(Cause.THREAD, f"the end of thread {joined.tid}", holder_pid=joined.pid, holder_tid=joined.tid)
         if value == now == mutexes.CONTENDED and owner in peers:
-            holder = peers[owner]
-            name = "itself" if holder is thread else f"thread {holder.tid} ({holder.name})"
-            return Wait(Cause.MUTEX, f"a mutex at {address:#x}", name, holder.pid, holder.tid)
+            return _owned(f"a mutex at {address:#x}", thread, peers[owner])
         if is_private and mutexes.is_held(thread, memory, process) and self._is_gone(process, owner):
-            number = f"thread {owner}" if thread.inner_tid == thread.tid else f"thread {owner} of its own namespace"
-            return Wait(Cause.MUTEX, f"a mutex at {address:#x}", f"{number}, {_NOT_THERE}")
-        return Wait(Cause.FUTEX, self._waker(thread, is_private, address))
+            return _orphaned(f"a mutex at {address:#x}", thread, owner)
+        shared = None if is_private else self._shared_mutex(thread, memory)
+        return shared or Wait(Cause.FUTEX, self._waker(thread, is_private, address))
+
+    def _read_write_lock(self, thread: Thread, lock: rwlocks.Awaited) -> Wait:
+        """Who writes is known, and of those who read how often they have it."""
+        what = f"a read-write lock (to {'write' if lock.writes else 'read'}) at {lock.address:#x}"
+        process, peers = self.processes[thread.pid], self._peers[thread.pid]
+        if lock.readers:
+            times = "once" if lock.readers == 1 else f"{lock.readers} times"
+            alone = ", and its process has no other thread" if process.has_one_thread else ""
+            return Wait(Cause.FUTEX, what, f"readers, {times}{alone}")
+        if lock.writer in peers:
+            return _owned(what, thread, peers[lock.writer])
+        if self._is_gone(process, lock.writer):
+            return _orphaned(what, thread, lock.writer)
+        return Wait(Cause.FUTEX, self._waker(thread, is_private=True, address=lock.address))
+
+    def _shared_mutex(self, thread: Thread, memory: bytes) -> Wait | None:
+        """A mutex that processes share; None if it is none for sure, or its owner may have another number here."""
+        process, address = self.processes[thread.pid], thread.arguments[0]
+        mapping, (_, owner) = process.mapping_at(address), mutexes.state_and_owner(memory)
+        if mapping is None or not mutexes.is_held(thread, memory, process):
+            return None
+        so_called = [each for threads in self._threads.values() for each in threads if each.inner_tid == owner]
+        if thread.inner_tid != thread.tid or any(each.tid != owner for each in so_called):
+            return None
+        where = f" in {mapping.path}" if mapping.path.startswith(_SHARED) else ""
+        wait = Wait(Cause.MUTEX, f"a mutex at {address:#x}{where}")
+        for holder in so_called:
+            if any(mapping.is_same_file(each) for each in self.processes[holder.pid].mappings):
+                name = f"thread {holder.tid} ({holder.name}) of {self._named(holder.pid)}"
+                name = self._named(holder.pid) if holder.is_first else name
+                return replace(wait, holder=name, holder_pid=holder.pid, holder_tid=holder.tid)
+        is_there = so_called or os.path.exists(f"{self._proc}/{owner}")
+        return None if is_there else replace(wait, holder=f"thread {owner}, {_CAN_NOT_BE_SEEN}")
 
     def _is_gone(self, process: Process, owner: int) -> bool:
         """Of a number that none of its threads has: whether none has come since they were told, which could have it.
@@ -195,7 +238,7 @@ class Waits:
         process = self.processes[thread.pid]
         mapping = None if is_private else process.mapping_at(address)
         where = f" in {mapping.path}" if mapping is not None and mapping.path.startswith(_SHARED) else ""
-        if "\nThreads:\t1\n" not in process.text("status"):
+        if not process.has_one_thread:
             return f"something of another thread{where}"
         return _OF_ITSELF if is_private else f"something of another process{where}"
 
@@ -265,6 +308,23 @@ class Waits:
             return self._behind(wait, ends[0], process)
         words = f"{wait.object}, and {len(ends) - 1} others"
         return replace(wait, object=words) if len(named) == 1 else Wait(Cause.NETWORK, words)
+
+    def _requests(self, process: Process) -> Wait:
+        """Of io_uring: which connection is told if the process has no other."""
+        waiting = uring.operations(process)
+        if uring.is_for_clients(waiting):
+            return Wait(Cause.CLIENT, "somebody who connects, by io_uring")
+        if not uring.is_for_connections(waiting):
+            return Wait(Cause.EVENTS, "requests of io_uring")
+        found = [(process.descriptor(number), target) for number, target in process.targets()]
+        inodes = [(each, sockets.inode_of(target)) for each, target in found if each is not None]
+        ends = [(sockets.find(process, inode) or sockets.UNKNOWN, each) for each, inode in inodes if inode]
+        ends = [(end, each) for end, each in ends if not end.is_listening]
+        if len(ends) != 1:
+            return Wait(Cause.NETWORK, f"any of {len(ends)} connections, by io_uring")
+        end, descriptor = ends[0]
+        wait = self._behind(_at(end, process, descriptor), end, process)
+        return replace(wait, object=f"{wait.object}, by io_uring")
 
     def _polled(self, thread: Thread) -> dict[int, bool]:
         """The descriptors that are waited for, and whether room to write is what is awaited."""
@@ -388,10 +448,8 @@ class Waits:
 
 
 _SIMPLE: dict[str, tuple[Cause, str]] = {
-    "io_uring_enter": (Cause.EVENTS, "requests of io_uring"),
     **dict.fromkeys(calls.ACCEPTS, (Cause.CLIENT, "somebody who connects")),
     **dict.fromkeys(calls.SIGNALS, (Cause.SIGNAL, "a signal")),
-    **dict.fromkeys(calls.SEMAPHORES, (Cause.SEMAPHORE, "a System V semaphore")),
     **dict.fromkeys(calls.QUEUES, (Cause.QUEUE, "a message queue")),
     "restart_syscall": (Cause.SLEEP, "or a poll, which was interrupted and goes on"),
     "sync": (Cause.FILE, "all file systems"),
@@ -427,6 +485,16 @@ def _is_unanswered(wait: Wait, inner: set[str]) -> bool:
 
 def _is_vfork(thread: Thread) -> bool:
     return any(function(frame) == "wait_for_vfork_done" or "vfork" in function(frame) for frame in thread.kernel)
+
+
+def _owned(what: str, thread: Thread, holder: Thread) -> Wait:
+    name = "itself" if holder is thread else f"thread {holder.tid} ({holder.name})"
+    return Wait(Cause.MUTEX, what, name, holder.pid, holder.tid)
+
+
+def _orphaned(what: str, thread: Thread, owner: int) -> Wait:
+    number = f"thread {owner}" if thread.inner_tid == thread.tid else f"thread {owner} of its own namespace"
+    return Wait(Cause.MUTEX, what, f"{number}, {_NOT_THERE}")
 
 
 _PROGRAMS_BEHIND_TERMINALS = ("/dev/ptmx", "/dev/pts/ptmx")

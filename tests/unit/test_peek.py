@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,14 @@ from hypothesis import strategies as st
 from properties import examples
 from test_owner_commands import Job
 
-from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
+from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, WHOLE
 from condor_joblens.model.peek_spec import PeekSpec, parse
 from condor_joblens.model.trace_spec import SpecError
-from condor_joblens.owner_commands import children
-from condor_joblens.profiling import peek, variables
+from condor_joblens.owner_commands import children, tail
+from condor_joblens.profiling import dwarf, peek_look, peek_messages, peek_values, variables
 from condor_joblens.profiling.dwarf import Dwarf
 from condor_joblens.profiling.elf import Elf, ElfError
+from condor_joblens.profiling.peek_messages import Seen
 from condor_joblens.profiling.starter import VERBS
 from condor_joblens.profiling.variables import Reader
 
@@ -99,6 +102,9 @@ REFUSED = {
     "state.bits": "a bit field",
     "counter": "2 variables are called so: write more of the name (other::counter, work::counter)",
     "nope": "no variable with a fixed place is called nope",
+    "evnt": "is called evnt (is it one of these: event",
+    "work::conter as long": "no symbol is called work::conter",
+    "ratioo as float": "the name that nm shows (is it one of these: ratio",
     "own": "no variable with a fixed place is called own",
     "nope as long": "no symbol is called nope",
 }
@@ -128,15 +134,14 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    monkeypatch.setitem(children.VERBS, "peek", VERBS["peek"])
+    for verb in ("peek", peek_values.VERB):
+        monkeypatch.setitem(children.VERBS, verb, VERBS[verb])
     return Job(tmp_path)
 
 
 def told(job: Job, spec: str, pid: int = 0) -> list[dict[str, Any]]:
     """What is said of each process."""
-    import json
-
-    *content, last = job.said("peek", spec=spec, pid=pid)
+    *content, last = job.said("peek", spec=spec, pid=pid, follow=False)
     assert last == (WHOLE, b""), last
     return [json.loads(said) for kind, said in content if kind == CONTENT]
 
@@ -169,7 +174,7 @@ def test_memory_that_nobody_has_used_is_said_to_be_so(running: int, job: Job) ->
     (found,) = told(job, "reco:unread")
     assert found["Value"].endswith("(not resident)"), found
     (found,) = told(job, "reco:unread[0]")
-    assert found["Why"] == peek.NOT_RESIDENT
+    assert found["Why"] == peek_look.NOT_RESIDENT
 
 
 def test_without_debug_information_a_person_says_the_type(folder: Path, job: Job) -> None:
@@ -186,13 +191,163 @@ def test_without_debug_information_a_person_says_the_type(folder: Path, job: Job
         process.kill()
 
 
+STEPS = r"""
+extern "C" { long read(int, void *, unsigned long); long write(int, const void *, unsigned long); }
+long step;
+int main()
+{
+	for (char c; write(1, "\n", 1) == 1 && read(0, &c, 1) == 1;)
+		step++;
+}
+"""
+
+
+@pytest.fixture
+def steps(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that counts the bytes that it is given, and says a line after each."""
+    subprocess.run(["gcc", "-x", "c++", "-g", "-o", folder / "steps", "-"], input=STEPS, text=True, check=True)
+    with subprocess.Popen([folder / "steps"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        yield process
+        process.kill()
+
+
+def goes_on(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b".")
+    process.stdin.flush()
+    process.stdout.readline()
+
+
+def test_a_series_follows_a_variable_until_the_job_ends(
+    steps: subprocess.Popen[bytes], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Elf] = []
+    monkeypatch.setattr(peek_look, "Dwarf", lambda elf: opened.append(elf) or Dwarf(elf))
+    monkeypatch.setattr(dwarf, "MOST_ENTRIES", 100)  # which each value has anew
+    job.has(steps.pid)
+    with job.ask("peek", spec="steps:step", pid=0, follow=True, every=0.001, seconds=3600) as ours:
+        values = [json.loads(ours.recv(MOST)[1:]) for _ in range(200)]
+        assert {(each["Pid"], each["Value"]) for each in values} == {(steps.pid, "0")}
+        times = [each["Time"] for each in values]
+        assert times == sorted(times) and abs(times[-1] - time.time()) < 60
+        for expected in ("1", "2"):
+            goes_on(steps)
+            while (value := json.loads(ours.recv(MOST)[1:])["Value"]) != expected:
+                assert value == str(int(expected) - 1)
+        job.has()
+        while (packet := ours.recv(MOST))[:1] == CONTENT:
+            pass
+        assert packet == NOTICE + b"the job has ended" and ours.recv(MOST) == WHOLE
+    assert len(opened) == 1, "its debug information is taken apart once"
+
+
+def test_why_there_is_no_value_is_told_once_and_a_series_has_an_end(steps: subprocess.Popen[bytes], job: Job) -> None:
+    job.has(steps.pid)
+    asked = {"spec": "steps:stop", "follow": True, "every": 0.001, "seconds": 0.05}
+    (kind, said), last = job.said("peek", pid=0, **asked)
+    why = "no variable with a fixed place is called stop (is it one of these: step?)"
+    assert kind == CONTENT and json.loads(said)["Why"] == why
+    assert last == (WHOLE, b"")
+
+
+def test_a_series_of_one_process_ends_with_it_and_who_leaves_ends_it(steps: subprocess.Popen[bytes], job: Job) -> None:
+    job.has(steps.pid, os.getpid())
+    asked = {"spec": "steps:step", "follow": True, "every": 0.001, "seconds": 3600}
+    with job.ask("peek", pid=steps.pid, **asked) as ours:
+        assert ours.recv(MOST)[:1] == CONTENT
+        job.has(os.getpid())
+        while (packet := ours.recv(MOST))[:1] == CONTENT:
+            pass
+        assert packet == NOTICE + f"process {steps.pid} has ended".encode() and ours.recv(MOST) == WHOLE
+    job.has(steps.pid)
+    with job.ask("peek", pid=0, **asked) as ours:
+        ours.recv(MOST)
+    job.child.join(60)
+    assert not job.child.is_alive()
+
+
+def test_a_file_that_no_process_has_any_more_is_said_once(steps: subprocess.Popen[bytes], job: Job) -> None:
+    job.has(steps.pid)
+    with job.ask("peek", pid=0, spec="steps:step", follow=True, every=0.001, seconds=3600) as ours:
+        assert ours.recv(MOST)[:1] == CONTENT
+        job.has(os.getpid())
+        while (packet := ours.recv(MOST))[:1] == CONTENT:
+            pass
+        assert packet == NOTICE + b"no process of the job has a file like steps in its memory"
+        job.has(steps.pid)
+        assert json.loads(ours.recv(MOST)[1:])["Value"] == "0"
+
+
+def test_a_series_ends_before_the_kernel_ends_it_and_says_so(
+    steps: subprocess.Popen[bytes], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "FOLLOWED_CPU_SECONDS", 0.0)
+    job.has(steps.pid)
+    asked = {"spec": "steps:step", "pid": 0, "every": 0.001, "seconds": 3600}
+    *values, notice, _ = job.said("peek", follow=True, **asked)
+    assert len(values) == 2 and notice == (NOTICE, b"a variable is followed for 0 s of CPU time: ask again")
+    verb = VERBS["peek"]
+    assert verb.times({"follow": True})[1] > children.SECONDS and verb.times({}) == (children.SECONDS,) * 2
+
+
+def test_what_a_job_has_asked_for_is_told_when_it_changes_and_stays_when_its_program_ends(
+    steps: subprocess.Popen[bytes], job: Job
+) -> None:
+    specs = ["steps:step", "steps:stop", "other:x"]
+
+    def heard(packet: bytes) -> list[Seen]:
+        assert packet[:1] == CONTENT
+        return peek_messages.understood(packet[1:], len(specs))
+
+    job.has(os.getpid())
+    with job.ask(peek_values.VERB, specs=specs, every=0.001, follow=True) as ours:
+        assert [each.why for each in heard(ours.recv(MOST))] == [
+            f"no process of the job has a file like {file} in its memory" for file in ("steps", "steps", "other")
+        ]
+        job.has(os.getpid(), steps.pid)
+        first, second, _ = heard(ours.recv(MOST))
+        assert (first.value, first.why) == ("0", "") and "(is it one of these: step?)" in second.why
+        goes_on(steps)
+        assert heard(ours.recv(MOST))[0] == Seen("1")
+        job.has(os.getpid())
+        assert heard(ours.recv(MOST))[0] == Seen("1")  # the other one's file has gone: only that has changed
+        job.has()
+        assert ours.recv(MOST)[:1] == NOTICE and ours.recv(MOST) == WHOLE
+
+
+def test_who_reads_them_rests_as_long_as_its_looks_want_and_ends_by_itself(
+    steps: subprocess.Popen[bytes], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.has(steps.pid)
+    monkeypatch.setattr(peek_values, "SECONDS", 5.0)
+    monkeypatch.setattr(peek_values, "SPARE", 1e9)
+    (kind, said), last = job.said(peek_values.VERB, specs=["steps:step"], every=0.001, follow=True)
+    assert (kind, peek_messages.understood(said, 1), last) == (CONTENT, [Seen("0")], (WHOLE, b""))
+
+
+@given(st.lists(st.builds(Seen, st.text(), st.text())))
+def test_what_is_told_of_them_is_understood(seen: list[Seen]) -> None:
+    cut = [Seen(each.value[: peek_messages.MOST_VALUE], each.why[: peek_messages.MOST_WHY]) for each in seen]
+    assert peek_messages.understood(peek_messages.packed(seen), len(seen)) == cut
+
+
+@given(st.one_of(st.binary(), st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps)))
+def test_what_can_not_be_told_of_them_is_refused(packet: bytes | str) -> None:
+    try:
+        (found,) = peek_messages.understood(packet if isinstance(packet, bytes) else packet.encode(), 1)
+        assert isinstance(found.value, str) and isinstance(found.why, str)
+    except ValueError:
+        pass
+
+
 def test_what_is_no_process_or_no_file_of_the_job_fails_in_words(running: int, job: Job) -> None:
-    assert job.failure("peek", spec="reco:event", pid=0) == "the job has no process"
+    assert job.failure("peek", spec="reco:event", pid=0, follow=False) == "the job has no process"
     job.has(running)
-    assert job.failure("peek", spec="reco:event", pid=1) == "process 1 is none of the job"
-    assert "has a file like other" in job.failure("peek", spec="other:event", pid=0)
-    assert "write FILE:NAME" in job.failure("peek", spec="event", pid=0)
-    assert {kind for kind, _ in job.said("peek", spec="other:event", pid=0)} == {FAILED} and NOTICE != FAILED
+    assert job.failure("peek", spec="reco:event", pid=1, follow=False) == "process 1 is none of the job"
+    assert "has a file like other" in job.failure("peek", spec="other:event", pid=0, follow=False)
+    assert "write FILE:NAME" in job.failure("peek", spec="event", pid=0, follow=False)
+    assert [kind for kind, _ in job.said("peek", spec="other:event", pid=0, follow=True)] == [FAILED]
 
 
 def test_a_spec_has_members_elements_and_a_type() -> None:
@@ -242,3 +397,17 @@ def test_whatever_a_file_says_it_is_read_or_refused(file: bytes, data: st.DataOb
             )
     except (ElfError, variables.NoSuchPart, variables.NotResident, RecursionError, KeyError):
         pass
+
+
+def test_what_is_in_an_ad_has_no_secrets() -> None:
+    values = {
+        "reco:event": ("4711", "4711"),
+        "reco:work": ('{run = 22, phase = FIT (2), token = "abcd"}', '{run = 22, phase = FIT (2), token = "***"}'),
+        "reco:options": ('"reco --password=hunter2 x"', '"reco --password=*** x"'),
+        "reco:site.password": ('"hunter2"', "***"),
+        "reco:key": ("7", "7"),
+    }
+    for spec, (value, shown) in values.items():
+        assert peek_values.without_secrets(parse(spec), value) == shown
+    cut = peek_values.without_secrets(parse("reco:text"), "x" * 190 + " half-a-secret")
+    assert cut.startswith("x" * 190) and "half" not in cut
