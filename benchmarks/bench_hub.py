@@ -38,6 +38,7 @@ from results import Section, verdict  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
 from condor_joblens.model import metrics  # noqa: E402
+from condor_joblens.model.servers import Scope  # noqa: E402
 from condor_joblens.sinks import RecordKind  # noqa: E402
 
 KEPT_FROM = 200_000
@@ -49,6 +50,12 @@ POST = 2000
 NODES, OWNERS = 100, 50
 SENDERS = 4
 VIEWS = ("/", "/jobs", "/jobs?sort=-memory", "/jobs?q=user7", "/jobs?sort=-read")
+OTHERS = ("/servers", "/servers/fs7.example.org", "/nodes", "/leaks")
+"""Pages whose time is measured, too."""
+
+SERVERS, SERVED = 50, 10
+"""File servers; every so manyth run has asked two of them."""
+
 VIEWERS = 50
 LOOKERS = ("daemon", "bin", "sys", "games")
 """One login has a bounded number of streams."""
@@ -64,12 +71,19 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20_000, metavar="N", help="that live (20000)")
     runs: int = parser.parse_args().runs
     about = f"{runs} live runs on {NODES} nodes, level basic, random numbers; chDB as the store. No TLS."
+    about += f" Every {SERVED}th run has asked two of {SERVERS} file servers."
     section = Section("hub", "The hub", about)
     with tempfile.TemporaryDirectory(prefix="joblens-bench-") as folder, hub(Path(folder)) as demo:
         posts = [post(number, min(POST, runs - number)) for number in range(0, runs, POST)]
         taken(section, demo, posts)
+        earlier = [
+            post(number, min(POST, runs - number), SERVED, minutes)
+            for minutes in (3, 1)
+            for number in range(0, runs, POST)
+        ]
+        sent(demo, earlier)
         pages = HubPages(str(demo))
-        for view in VIEWS:
+        for view in (*VIEWS, *OTHERS):
             one_page(section, pages, view)
         watched(section, demo)
     if runs >= KEPT_FROM:
@@ -100,15 +114,15 @@ def node(number: int) -> str:
     return f"ep{number:03d}.example.org"
 
 
-def post(begin: int, count: int) -> tuple[str, bytes]:
-    """The node that sends it, and its body: a sample of each of `count` runs."""
+def post(begin: int, count: int, each: int = 1, minutes: int = 0) -> tuple[str, bytes]:
+    """The node that sends it, and its body: a sample of each of `count` runs, or of every so manyth, so long before."""
     numbers = np.random.default_rng(begin)
     rows = metrics.empty_rows(count)
     for metric in metrics.METRICS:
         if metric.level.name == "BASIC":
             rows[metric.column] = numbers.integers(0, 1 << 40, count) / (1000 if metric.is_float else 1)
     rows["level"], rows["executable"], rows["slot"] = b"basic", b"reconstruct", b"slot1_1"
-    now = int(time.time())
+    now = int(time.time()) - 60 * minutes
     for place in range(count):
         name = f"ap{begin % 7}.example.org#{begin + place}.0#1700000000"
         rows["global_job_id"][place], rows["run"][place] = name, f"{name}#1"
@@ -116,13 +130,34 @@ def post(begin: int, count: int) -> tuple[str, bytes]:
     rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), 7
     rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 3600, now + 1800, 10  # they stay alive
     rows["request_cpus"], rows["request_memory_bytes"] = 1, 4 << 30
+    asked = rows["servers"][::SERVED, :2]
+    for at in range(2):
+        asked["name"][:, at] = [
+            f"fs{(one // SERVED + at) % SERVERS}.example.org" for one in range(begin, begin + count, SERVED)
+        ]
+    asked["scope"], asked["requests"], asked["seconds"] = Scope.SERVER, 100_000 - 1000 * minutes, 50.0 - minutes
+    rows["sequence"] -= np.uint64(minutes)
     who = node(begin // POST % NODES)
-    lines = [record.json for record in RowEncoder(who).records(rows, RecordKind.SAMPLE)]
+    lines = [record.json for record in RowEncoder(who).records(rows[::each], RecordKind.SAMPLE)]
     return who, gzip.compress(b"\n".join(lines), 1)
 
 
 def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
-    """All posts, by some senders at a time, each until it is confirmed."""
+    """All posts, and what that cost."""
+    before, began = cpu(demo), time.monotonic()
+    sent(demo, posts)
+    wall = time.monotonic() - began
+    spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
+    count = len(posts) * POST
+    whole = spent["ingest"] + spent["store"]
+    section.add("CPU for a record taken in", 1e6 * whole / count, "µs", 67.0, "15,000 records/s a core")
+    section.add("of these, checks and HTTP", 1e6 * spent["ingest"] / count, "µs")
+    section.add("of these, the store", 1e6 * spent["store"] / count, "µs")
+    section.add("records taken in", count / wall, "records/s", note="the generator sends beside it")
+
+
+def sent(demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
+    """By some senders at a time, each post until it is confirmed."""
     address = (demo / "records").read_text().strip()
     left = list(posts)
     lock = threading.Lock()
@@ -145,20 +180,11 @@ def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> N
                 assert answer.status in (429, 503), (answer.status, content)
                 time.sleep(0.1)
 
-    before, began = cpu(demo), time.monotonic()
     threads = [threading.Thread(target=sender) for _ in range(SENDERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    wall = time.monotonic() - began
-    spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
-    count = len(posts) * POST
-    whole = spent["ingest"] + spent["store"]
-    section.add("CPU for a record taken in", 1e6 * whole / count, "µs", 67.0, "15,000 records/s a core")
-    section.add("of these, checks and HTTP", 1e6 * spent["ingest"] / count, "µs")
-    section.add("of these, the store", 1e6 * spent["store"] / count, "µs")
-    section.add("records taken in", count / wall, "records/s", note="the generator sends beside it")
 
 
 def one_page(section: Section, pages: HubPages, view: str) -> None:

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from condor_joblens.hub.newer import Newer
 from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.rules.settings import read_file as read_rules
 from condor_joblens.hub.store.client import Store, socket_of
+from condor_joblens.hub.store.old_names import MOST_MONTHS
 from condor_joblens.hub.token_file import TokenFile
 from condor_joblens.hub.web.people import read_people
 
@@ -65,7 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="room for profiles, hang reports and traces of all people (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--kafka", metavar="FILE", default="", help="brokers and topics from which records come too")
+    parser.add_argument(
+        "--names-for", metavar="MONTHS", type=int, default=12, choices=range(MOST_MONTHS + 1),
+        help="names of people stay for so long in what is kept, then pseudonyms (%(default)s; 0: they stay)",
+    )  # fmt: skip
     parser.add_argument("--rules", metavar="FILE", default="", help="whom the hub tells by itself, and of what")
+    parser.add_argument("--control", metavar="SOCKET", default="", help="the relay server's, for entries on pages")
     parser.add_argument("--people", metavar="FILE", default="", help="who sees which pages; without it there are none")
     parser.add_argument("--pages", metavar="HOST:PORT", default="127.0.0.1:8767", help="for browsers (%(default)s)")
     parser.add_argument(
@@ -217,25 +223,46 @@ def _kafka(options: argparse.Namespace, given: Sequence[str]) -> None:
 
 
 def _rollups(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from condor_joblens.hub.pseudonyms import made_in
+    from condor_joblens.hub.store.old_names import OldNames
     from condor_joblens.hub.store.rollups import Rollups
 
     store = store_of(options)
+    names = OldNames(store, made_in(options.folder), options.names_for) if options.names_for else None
     store.wait_until_prepared()
     for number in (signal.SIGTERM, signal.SIGINT):  # an hour that is made in part is made again
         signal.signal(number, signal.SIG_DFL)
-    Rollups(store, _say).run()
+    Rollups(store, _say).run(names.step_if_due if names else lambda: None)
 
 
 def _rules(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from condor_joblens.hub.rules.entering import Entering
     from condor_joblens.hub.rules.posted import Posted
     from condor_joblens.hub.rules.watch import Watch
+    from condor_joblens.hub.web.access import Access
 
     store = store_of(options)
     store.wait_until_prepared()
     for number in (signal.SIGTERM, signal.SIGINT):  # what was not noted as told is told again
         signal.signal(number, signal.SIG_DFL)
     people = Path(options.people) if options.people else None
-    Watch(Path(options.rules), people, store, Firings(options.folder), Posted(options.folder), _say).run()
+    entering = Entering(options.control, Access(options.folder, say=_audited(options)))
+    kept = Firings(options.folder), Posted(options.folder)
+    Watch(Path(options.rules), people, store, *kept, _say, entering=entering).run()
+
+
+def _audited(options: argparse.Namespace) -> Callable[[str], None]:
+    """Where rows of the audit go too: the log, and another machine's. Raises JobLensError."""
+    from condor_joblens.hub.syslog import Syslog
+
+    copy = Syslog(options.syslog) if options.syslog else None
+
+    def say(line: str) -> None:
+        _say(line)
+        if copy is not None:
+            copy(line)
+
+    return say
 
 
 def _say(line: str) -> None:
@@ -248,7 +275,6 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
     import uvicorn
 
     from condor_joblens.hub.rules.posted import Posted
-    from condor_joblens.hub.syslog import Syslog
     from condor_joblens.hub.web import desk, site
     from condor_joblens.hub.web.access import Access
     from condor_joblens.hub.web.peers import PeerProtocol
@@ -256,13 +282,6 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
     sockets = _listening("web", options)
     with open(options.people, encoding="utf-8", errors="replace") as file:
         read_people(file.read())
-    copy = Syslog(options.syslog) if options.syslog else None
-
-    def say(line: str) -> None:
-        _say(line)
-        if copy is not None:
-            copy(line)
-
     proxy = pwd.getpwnam(options.proxy_user).pw_uid if options.proxy_user else -1
     store = store_of(options)
     store.wait_until_prepared()
@@ -272,11 +291,13 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
             options.people,
             proxy,
             desk.read_logins(options.logins),
-            Access(options.folder, say=say),
+            Access(options.folder, say=_audited(options)),
             Artifacts(options.folder, options.artifact_bytes),
             Firings(options.folder),
             Posted(options.folder),
             options.rules,
+            options.folder,
+            options.control,
         )
     )
     application = site.application(options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host))

@@ -1,6 +1,7 @@
 """Artifacts of nodes: profiles, hang reports and traces, each a file in a folder, and what they are about in SQLite.
 
-All together have so much room. If there is none left, the person who has most loses his oldest.
+All together have so much room. If there is none left, the person who has most loses his oldest. Whose one is, its node
+says. So if nodes have more than their share of the room, one goes of the node that has most.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ MOST_LENGTH = 8 << 20
 MOST_KEPT = 100_000
 LEAST_SHARES = 4
 """One takes at most this part of all the room."""
+
+NODE_SHARES = 8
+"""Of the nodes with more than this part of all the room, by bytes or by number, the greatest makes room."""
 
 _WAIT = 10.0
 _NAME = re.compile(r"[1-9][0-9]{0,19}\.[a-z][a-z0-9_]{0,31}")
@@ -115,7 +119,7 @@ class Artifacts:
                 (node, about["name"]),
             ).fetchone()
             if row is None:
-                self._make_room(connection, about)
+                self._make_room(connection, node, about)
                 number = self._begin(connection, node, about)
                 row = (number, about["length"], about["sha256"], 0, 0)
             number, length, digest, have, is_whole = row
@@ -164,7 +168,7 @@ class Artifacts:
         if hashlib.sha256(self._path(number).read_bytes()).hexdigest() != digest:
             self._delete(connection, [number])
 
-    def _make_room(self, connection: sqlite3.Connection, about: Mapping[str, Any]) -> None:
+    def _make_room(self, connection: sqlite3.Connection, node: str, about: Mapping[str, Any]) -> None:
         """Raises Refused."""
         length = about["length"]
         if length > self._most // LEAST_SHARES:
@@ -175,12 +179,28 @@ class Artifacts:
             count, total = connection.execute("SELECT count(*), coalesce(sum(length), 0) FROM artifacts").fetchone()
             if count < MOST_KEPT and total + length <= self._most:
                 return
-            ((oldest,),) = connection.execute(
-                "SELECT min(id) FROM artifacts GROUP BY owner, schedd "
-                "ORDER BY sum(length) + (owner = ? AND schedd = ?) * ? DESC LIMIT 1",
-                (about["owner"], about["schedd"], length),
-            ).fetchall()
-            self._delete(connection, [oldest])
+            self._delete(connection, [self._to_go(connection, node, about)])
+
+    def _to_go(self, connection: sqlite3.Connection, node: str, about: Mapping[str, Any]) -> int:
+        """Which one makes room for this one of a node: parts of all the room are compared, with the new one in them."""
+        part = "max(sum(length) * 1.0 / :room, count(*) * 1.0 / :most)"
+        values = {
+            **{"room": max(1, self._most), "most": MOST_KEPT, "node": node},
+            **{"owner": about["owner"], "schedd": about["schedd"]},
+            "new": max(about["length"] / max(1, self._most), 1 / MOST_KEPT),
+        }
+        ((greatest, share),) = connection.execute(
+            f"SELECT node, {part} + (node = :node) * :new AS share FROM artifacts GROUP BY node "
+            "ORDER BY share DESC LIMIT 1",
+            values,
+        ).fetchall()
+        where = "node = :greatest" if share > 1 / NODE_SHARES else "1"
+        ((oldest,),) = connection.execute(
+            f"SELECT min(id) FROM artifacts WHERE {where} GROUP BY owner, schedd "
+            f"ORDER BY {part} + (owner = :owner AND schedd = :schedd) * :new DESC LIMIT 1",
+            {**values, "greatest": greatest},
+        ).fetchall()
+        return int(oldest)
 
     def _delete(self, connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
         for number in numbers:

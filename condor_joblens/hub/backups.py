@@ -18,12 +18,23 @@ from typing import Any
 
 from condor_joblens import __version__
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.hub import artifacts
+from condor_joblens.hub import artifacts, pseudonyms
 from condor_joblens.hub.newer import refuse_newer
 from condor_joblens.hub.rules import kept
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.client import Store
-from condor_joblens.hub.store.schema import HOUR, JOBS, LATEST, SAMPLES, TOUCHED_HOURS, VERSION_OF_ROW
+from condor_joblens.hub.store.schema import (
+    HOUR,
+    JOBS,
+    LATEST,
+    READINGS,
+    READINGS_OF_SAMPLES,
+    SAMPLES,
+    SERVER_READINGS,
+    TOUCHED_HOURS,
+    VERSION_OF_ROW,
+    server_readings,
+)
 from condor_joblens.hub.web import access
 
 FORMAT = 1
@@ -53,6 +64,7 @@ def back_up(store: Store, folder: Path, target: Path) -> None:
     for name in _FILES:
         _copy_sqlite(folder / name, target / name)
     copy_artifacts(folder, target)
+    _copy_key(folder, target)
     os.sync()
     with (target / ABOUT).open("x", encoding="ascii") as file:
         json.dump({**about, "end": time.time()}, file)
@@ -88,6 +100,7 @@ def restore(store: Store, folder: Path, source: Path) -> None:
     for name in _FILES:
         _copy_sqlite(source / name, folder / name)
     copy_artifacts(source, folder)
+    _copy_key(source, folder)
 
 
 def _make_again(store: Store, since: float) -> None:
@@ -98,6 +111,10 @@ def _make_again(store: Store, since: float) -> None:
     for table in (SAMPLES, JOBS):
         rows = f"SELECT {columns}, {VERSION_OF_ROW} FROM {table.name} WHERE Time >= {since:.3f}"
         store.change(f"INSERT INTO {LATEST.name} ({columns}, Version) {rows}")
+    store.change(f"INSERT INTO {READINGS.name} {READINGS_OF_SAMPLES} AND Time >= {since:.3f}")
+    for table in (SAMPLES, JOBS):
+        rows = f"{server_readings(table.name, table is JOBS)} AND Time >= {since:.3f}"
+        store.change(f"INSERT INTO {SERVER_READINGS.name} {rows}")
 
 
 def _run(store: Store, statement: str) -> None:
@@ -122,6 +139,16 @@ def _copy_sqlite(source: Path, target: Path) -> None:
             one.backup(other)
     except sqlite3.Error as error:
         raise JobLensError(f"{source} can't be copied to {target}: {error}") from None
+
+
+def _copy_key(source: Path, target: Path) -> None:
+    """Without it, nobody finds his rows under their pseudonyms. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        key = (source / pseudonyms.FILE).read_bytes()
+        (target / pseudonyms.FILE).unlink(missing_ok=True)  # of a hub that has no rows yet
+        descriptor = os.open(target / pseudonyms.FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key)
 
 
 def copy_artifacts(source: Path, target: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
@@ -14,6 +16,7 @@ from condor_joblens.hub.access_command import access_of, folder_of_ours, of_all_
 from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.forget import forget, person_of
 from condor_joblens.hub.own_store import own_store
+from condor_joblens.hub.pseudonyms import of_folder
 from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.forget import Forgetter
@@ -78,6 +81,10 @@ def _forget(options: argparse.Namespace) -> int:
 
     folder = folder_of_ours(options.folder)
     person = person_of(options.people, options.person, options.jobs)
+    pseudonyms = of_folder(folder)
+    if pseudonyms is not None:  # under which he is in old rows
+        former = ((name, schedd) for name, (_, schedd) in pseudonyms.known(person.jobs, time.time()).items())
+        person = replace(person, jobs=(*person.jobs, *former))
     access = access_of(options)
     artifacts = Artifacts(folder, 0)
     can_change = options.people is not None and os.access(options.people.absolute().parent, os.W_OK)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import importlib.util
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -23,9 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.common.tokens import NODE, digest
+from condor_joblens.common.tokens import BOTH, digest
+from condor_joblens.common.user_names import nobodys
 
-RECORDS_PORT, PAGES_PORT = 8766, 8767
+RELAY_PORT, RECORDS_PORT, PAGES_PORT = 8765, 8766, 8767
+_CONTROL = "control.sock"
 _PATIENCE = 120.0
 """Seconds for store and pages to be there: a slow disk reads some hundred megabytes of libraries."""
 
@@ -84,12 +88,14 @@ def _demo(folder: Path, node: str) -> int:
     codes = {guest: secrets.token_urlsafe(24) for guest in GUESTS}
     token = secrets.token_urlsafe(32)
     (folder / "node.token").write_text(token + "\n")
-    (folder / "tokens").write_text(f"{NODE} {node} {digest(token)}\n")
+    (folder / "tokens").write_text(f"{BOTH} {node} {digest(token)}\n")
     (folder / "people").write_text("\n".join(_section(guest, node) for guest in GUESTS))
     (folder / "logins").write_text("".join(f"{codes[guest]} {guest.logins[0]}\n" for guest in GUESTS))
     (folder / "records").write_text(records + "\n")
     command = ["run", "--folder", f"{folder}/kept", "--tokens", f"{folder}/tokens", "--people", f"{folder}/people"]
     command += ["--logins", f"{folder}/logins", "--sockets", str(folder), "--records", records, "--pages", pages]
+    relay = _relay_server(folder)
+    command += ["--control", f"{folder}/{_CONTROL}"] if relay else []
     hub = subprocess.Popen([sys.executable, "-m", "condor_joblens.hub", *command])
     signal.signal(signal.SIGTERM, lambda *_: hub.terminate())
     try:
@@ -99,10 +105,24 @@ def _demo(folder: Path, node: str) -> int:
         hub.wait()
         return 0
     finally:
-        if hub.poll() is None:
-            hub.terminate()
+        for each in (hub, *([relay] if relay else [])):
+            if each.poll() is None:
+                each.terminate()
         with contextlib.suppress(KeyboardInterrupt):  # a second one does not leave its processes behind
             hub.wait()
+
+
+def _relay_server(folder: Path) -> subprocess.Popen[bytes] | None:
+    """For the page of entries. None: its libraries (the extra `relay`) are not here, or nobody runs this."""
+    uid = os.geteuid()
+    if uid in nobodys() or not all(importlib.util.find_spec(name) for name in ("websockets", "cryptography")):
+        return None
+    (folder / "roles").write_text(f"hub {pwd.getpwuid(uid).pw_name}\n")
+    (folder / "relay.tokens").touch()
+    (folder / "controller").mkdir(exist_ok=True)
+    command = ["relay", "--listen", f"127.0.0.1:{_port(RELAY_PORT)}", "--tokens", f"{folder}/relay.tokens"]
+    command += ["--entries", f"{folder}/controller", "--roles", f"{folder}/roles", "--control", f"{folder}/{_CONTROL}"]
+    return subprocess.Popen([sys.executable, "-m", "condor_joblens.relay.hub", *command])
 
 
 def _section(guest: Guest, node: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -19,16 +20,26 @@ SERVICE = Path(__file__).parents[1] / "service"
 sys.path.insert(0, str(SERVICE))  # its servers, and the sinks with records for them
 
 from artifact_node import Node  # noqa: E402, F401
+from entries_service import Entered, as_somebody, entry_server  # noqa: E402
 from hub_server import Hub  # noqa: E402
 from servers import Unavailable  # noqa: E402
 from sinks import deliver, make, runs  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
+from condor_joblens.model.servers import Scope  # noqa: E402
 from condor_joblens.sinks import RecordKind  # noqa: E402
 from condor_joblens.sinks.hub import HubSink  # noqa: E402
 
 PATIENCE = 120_000
+IS_WHOLE = bool(os.environ.get("HUB_WHOLE"))
+"""Whether each page is to be seen in each theme and width, and with each hostile text: `make test-hub`."""
+
+_EACH = [(scheme, wide) for scheme in ("light", "dark") for wide in (390, 1200)]
+LOOKS = _EACH if IS_WHOLE else [("light", 390), ("dark", 1200)]
+"""Themes and widths in pixels."""
+
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}{% x %}"
+SERVER = "fs7.example.org"
 PEOPLE = """
 [Alice]
 login = unix:daemon, remote:alice
@@ -67,9 +78,22 @@ def send(hub: Hub, sequences: Any, age: int = 0, owner: str = "", **columns: Any
         rows["executable"], rows["note"], rows["user_note"] = "fit.py", HOSTILE, HOSTILE
         rows["hang_suspected"] = rows["cpu_idle_seconds"] = 0
         rows["memory_limit_bytes"] = -1
+        rows["servers"][:, 0]["name"], rows["servers"][:, 0]["scope"] = SERVER, Scope.SERVER
         rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 600, now + sequence, 1
         for name, value in columns.items():
             rows[name] = value
+        deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+
+
+def leak(hub: Hub, rows: Any) -> None:
+    """Samples of four hours of these runs, in which their memory has grown from one GiB to two."""
+    encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
+    now, steps, gib = int(time.time()), 40, 1 << 30
+    rows["start_time"], rows["period_seconds"] = now - 4 * 3600, 3600
+    rows["memory_limit_bytes"], rows["memory_cgroup_kernel_bytes"] = 3 * gib, 0
+    for step in range(steps + 1):
+        rows["sequence"], rows["update_time"] = step + 1, now - 360 * (steps - step)
+        rows["memory_cgroup_anon_bytes"] = gib + gib * step // steps
         deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
 
 
@@ -78,13 +102,14 @@ def hub() -> Iterator[Hub]:
     folder = Path(tempfile.mkdtemp(prefix="joblens-pages-"))
     folder.chmod(0o755)
     try:
-        try:
-            hub = Hub(folder / "hub", rules=RULES)
-        except Unavailable as error:
-            pytest.skip(f"the hub's libraries can't be had here: {error}")
-        hub.people.write_text(PEOPLE)
-        with hub:
-            yield hub
+        with as_somebody():
+            try:
+                hub = Entered(folder / "hub", rules=RULES)
+            except Unavailable as error:
+                pytest.skip(f"the hub's libraries can't be had here: {error}")
+            hub.people.write_text(PEOPLE)
+            with hub, entry_server(hub, folder / "controller") as hub.entries:
+                yield hub
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -127,7 +152,8 @@ class Visit:
             try:
                 answer = self.page.goto(self.hub.pages + path)
             except Error as error:
-                if "ERR_ABORTED" not in str(error) or time.monotonic() > end:
+                is_its_own = "ERR_ABORTED" in str(error) or "is interrupted by another navigation" in str(error)
+                if not is_its_own or time.monotonic() > end:
                     raise
                 continue
             if answer is None or answer.status != 429 or time.monotonic() > end:
@@ -149,6 +175,24 @@ def visit(browser: Browser, hub: Hub) -> Iterator[Any]:
         context.close()
     trouble = [line for _, one in visits for line in one.trouble]
     assert trouble == [], trouble
+
+
+def preview(page: Page, **fields: str) -> None:
+    """Asks by the form of the page of entries what an entry would do, as somebody who may."""
+    page.goto(urllib.parse.urljoin(page.url, "/entries"))
+    form = page.locator("form.entry")
+    for name, text in {"reason": "slow reads", **fields}.items():
+        form.locator(f"[name={name}]").fill(text)
+    form.locator("[name=least]").select_option("io")
+    form.get_by_role("button", name="Preview").click()
+    page.wait_for_url("**/entries/preview")
+
+
+def enter(page: Page, **fields: str) -> None:
+    """Says it, too."""
+    preview(page, **fields)
+    page.get_by_role("button", name="Add it").click()
+    page.wait_for_url("**/entries?done=*")
 
 
 def job_path(number: int, schedd: str = "ap") -> str:

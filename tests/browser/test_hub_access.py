@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 import pytest
-from hub_visits import PATIENCE, Hub, HubSink, RowEncoder, axe, deliver, hub, job_path, make, runs, send, visit
-from playwright.sync_api import expect
+from hub_visits import (
+    LOOKS,
+    PATIENCE,
+    SERVER,
+    Hub,
+    HubSink,
+    RowEncoder,
+    axe,
+    deliver,
+    enter,
+    hub,
+    job_path,
+    leak,
+    make,
+    runs,
+    send,
+    visit,
+)  # fmt: skip
+from playwright.sync_api import Page, expect
 
 from condor_joblens.sinks import RecordKind
 
 __all__ = ["axe", "hub", "visit"]  # fixtures
 
 PATHS = ("/", "/jobs?state=all", "/jobs?state=all&node=node1&since=1", "/jobs?state=1", "/nodes", "/nodes?only=lost",
-         "/node/node1", job_path(0), "/trends", "/trends?by=node&days=1", "/rules",
-         "/missing")  # fmt: skip
+         "/node/node1", job_path(0), "/trends", "/trends?by=node&days=1", "/leaks", "/rules", "/servers",
+         f"/servers/{SERVER}", "/missing")  # fmt: skip
 
 
 def fill(hub: Hub) -> None:
@@ -31,26 +47,50 @@ def fill(hub: Hub) -> None:
     rows["death"], rows["first_failure"] = "SIGSEGV in fit.so", ""
     rows["start_time"], rows["update_time"] = int(time.time()) - 60, int(time.time())
     deliver(sink, encoder.records(rows, RecordKind.JOB))
+    rows["owner"], rows["job_id"], rows["death"] = "alice", "50.0", ""
+    rows["run"] = rows["global_job_id"] = "ap.example.org#50.0#1700000000"
+    leak(hub, rows[:1])
 
 
-EVERY = [(scheme, wide) for scheme in ("light", "dark") for wide in (390, 1200)]
-SAMPLE = [("light", 390), ("dark", 1200)]
-
-
-@pytest.mark.parametrize("scheme, wide", EVERY if os.environ.get("HUB_WHOLE") else SAMPLE)
+@pytest.mark.parametrize("scheme, wide", LOOKS)
 def test_axe_finds_no_barrier(hub: Hub, visit: Any, axe: str, scheme: str, wide: int) -> None:
     fill(hub)
     one = visit(color_scheme=scheme)
     page = one.log_in("daemon")
     page.set_viewport_size({"width": wide, "height": 800})
     found = []
+    one.open("/leaks")
+    expect(page.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
     for path in (*PATHS, "/login"):
         one.open(path)
         page.wait_for_load_state("load")
-        page.evaluate(axe)
-        for each in page.evaluate("axe.run().then((said) => said.violations)"):
-            found += [(path, each["id"], node["html"][:200]) for node in each["nodes"]]
+        found += barriers(page, path, axe)
     assert found == []
+
+
+@pytest.mark.parametrize("scheme, wide", LOOKS)
+def test_axe_finds_no_barrier_on_the_page_of_entries(hub: Hub, visit: Any, axe: str, scheme: str, wide: int) -> None:
+    """With one that holds, a preview, and what is wrong with one."""
+    one = visit(color_scheme=scheme)
+    page = one.log_in("games")
+    page.set_viewport_size({"width": wide, "height": 800})
+    enter(page, user="alice")
+    found = barriers(page, "holds", axe)
+    form = page.locator("form.entry")
+    form.locator("[name=reason]").fill("again")
+    form.locator("[name=user]").fill("alice")
+    for least, expected in (("io", "It would be for"), ("", "say")):
+        form.locator("[name=least]").select_option(least)
+        page.get_by_role("button", name="Preview").click()
+        expect(page.locator("main")).to_contain_text(expected, timeout=PATIENCE)
+        found += barriers(page, expected, axe)
+    assert found == []
+
+
+def barriers(page: Page, path: str, axe: str) -> list[tuple[str, str, str]]:
+    page.evaluate(axe)
+    said = page.evaluate("axe.run().then((said) => said.violations)")
+    return [(path, each["id"], node["html"][:200]) for each in said for node in each["nodes"]]
 
 
 def test_all_of_a_page_is_reached_by_keyboard_and_the_focus_is_seen(hub: Hub, visit: Any) -> None:

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from hub_visits import (
     HOSTILE,
+    LOOKS,
     PATIENCE,
     PEOPLE,
+    SERVER,
     Hub,
     HubSink,
     RowEncoder,
     deliver,
+    enter,
     hub,
     job_path,
     make,
@@ -96,10 +99,15 @@ def test_who_has_not_logged_in_sees_nothing(hub: Hub, visit: Any) -> None:
         "/node/node1",
         "/trends",
         "/trends.csv",
+        "/leaks",
+        "/servers",
+        "/entries",
+        "/leaks.csv",
     ):
         answer = one.page.request.get(hub.pages + path)
         assert answer.status == 401 and "node1" not in answer.text()
     assert one.page.request.get(f"{hub.pages}/jobs.json").status == 401
+    assert one.page.request.get(f"{hub.pages}/favicon.ico").headers["content-type"].startswith("image/svg+xml")
     forged = {
         "X-Remote-User": "alice",
         "X_Remote_User": "alice",
@@ -224,16 +232,19 @@ def test_a_hole_in_sequence_is_drawn_as_a_gap(hub: Hub, visit: Any) -> None:
     assert 0 < drawn < 0.9 * width
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("wide", [390, 1200])
+@pytest.mark.parametrize("scheme, wide", LOOKS)
 def test_pages_fit_in_both_themes(hub: Hub, visit: Any, scheme: str, wide: int) -> None:
     send(hub, [1])
     one = visit(color_scheme=scheme)
     page = one.log_in("daemon")
     page.set_viewport_size({"width": wide, "height": 800})
-    for path in ("/", "/jobs?state=all", job_path(0), "/nodes", "/node/node1"):
+    for path in ("/", "/jobs?state=all", job_path(0), "/nodes", "/node/node1", "/servers", f"/servers/{SERVER}"):
         one.open(path)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+    staff = visit(color_scheme=scheme).log_in("games")
+    staff.set_viewport_size({"width": wide, "height": 800})
+    enter(staff, executable="x" * 100, reason="y" * 200)
+    assert staff.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "/entries"
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 21, 21)"}[scheme]
 
@@ -280,11 +291,11 @@ def test_what_failed_is_told_by_cause_to_those_who_may_know(hub: Hub, visit: Any
 
 
 def over(hub: Hub, node: str, count: int, death: str, owners: Sequence[str]) -> None:
-    """Runs of three clusters that are over, of the owners in turn."""
+    """Runs of the same three clusters that are over, of the owners in turn."""
     encoder, sink = RowEncoder(node), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / node))
     rows, now = runs(count, 1), int(time.time())
     for number in range(count):
-        job = f"{20 + number % 3}.{number}" if death else f"{30 + number % 3}.{number}"
+        job = f"{20 + number % 3}.{number if death else number + 100}"
         name = f"ap.example.org#{job}#1700000000"
         rows["global_job_id"][number], rows["run"][number] = name, f"{name}#1"
         rows["owner"][number], rows["job_id"][number] = owners[number % len(owners)], job
@@ -293,7 +304,8 @@ def over(hub: Hub, node: str, count: int, death: str, owners: Sequence[str]) -> 
 
 
 def test_a_node_on_which_all_fails_is_named_with_what_failed(hub: Hub, visit: Any) -> None:
-    """Jobs of three clusters died there: an operator sees why in a word, alice sees her own alone, both find them."""
+    """Jobs of three clusters died there, and did well elsewhere: an operator sees why in a word,
+    alice sees her own alone, both find them."""
     over(hub, "node1", 60, "", ("alice",))
     over(hub, "node2", 9, "SIGBUS in x.so", ("alice", "carol"))
     for user, failed in (("sys", 9), ("daemon", 5)):

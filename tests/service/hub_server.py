@@ -25,6 +25,19 @@ ROOT = Path(__file__).resolve().parents[2]
 USER = 65534
 """It does not run as root."""
 
+ALICE = """[Alice]
+login = remote:alice
+jobs = alice@ap.example.org
+"""
+STAFF = """[Olga]
+role = operator
+login = remote:olga
+[Adam]
+role = administrator
+login = remote:adam
+"""
+"""Sections of a file of people: a user, and who sees more."""
+
 
 def libraries() -> Path:
     """Those of the extra `hub`. Raises Unavailable."""
@@ -148,12 +161,19 @@ def ask(
     hub: Hub, person: str, path: str, method: str = "GET", secret: str = "", accept: str = "", **words: Any
 ) -> tuple[int, dict[str, Any], str]:
     """Status, JSON and text, by the site's proxy, which says who asks; again while the hub is busy with us."""
-    found: list[tuple[int, dict[str, Any], str]] = []
+    return answered(hub, person, path, method, secret, accept, **words)[:3]
+
+
+def answered(
+    hub: Hub, person: str, path: str, method: str = "GET", secret: str = "", accept: str = "", **words: Any
+) -> tuple[int, dict[str, Any], str, http.client.HTTPMessage]:
+    """The same, with the answer's head."""
+    found: list[tuple[int, dict[str, Any], str, http.client.HTTPMessage]] = []
     headers = {"X-Remote-User": person} if person else {}
     headers |= {"Authorization": f"Bearer {secret}"} if secret else {}
     headers |= {"Accept": accept} if accept else {}
 
-    def answered() -> bool:
+    def is_answered() -> bool:
         connection = http.client.HTTPConnection("localhost", timeout=120)
         try:
             connection.sock = socket.socket(socket.AF_UNIX)
@@ -169,8 +189,24 @@ def ask(
             text = answer.read().decode()
         finally:
             connection.close()
-        found[:] = [(answer.status, json.loads(text) if text[:1] in "{[" else {}, text)]
+        found[:] = [(answer.status, json.loads(text) if text[:1] in "{[" else {}, text, answer.headers)]
         return answer.status != 429
 
-    until(answered, "an answer", 120)
+    until(is_answered, "an answer", 120)
     return found[0]
+
+
+def access(hub: Hub, *words: str) -> subprocess.CompletedProcess[str]:
+    """`joblens-hub token ...` or `joblens-hub audit`, as the hub's user."""
+    program = [os.path.realpath(sys.executable), "-m", "condor_joblens.hub.access_command", *words]
+    return subprocess.run(
+        ["setpriv", *hub.as_user(), *program, "--folder", f"{hub.folder}/kept"],
+        env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=120, cwd="/", check=False,
+    )  # fmt: skip
+
+
+def token(hub: Hub, person: str, scope: str) -> tuple[str, str]:
+    """Its number and its secret."""
+    done = access(hub, "token", "add", person, "--people", str(hub.people), "--scope", scope)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.split()[1], done.stdout.strip()

@@ -40,6 +40,10 @@ def sink(hub: Hub, node: str = "node1", **macros: str) -> Any:
     return make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / node), **macros)
 
 
+FAR = (1 << 63) - 1
+"""Seconds after the epoch, of which no calendar knows."""
+
+
 def records(name: str, count: int, sequences: Sequence[int], kind: RecordKind = RecordKind.SAMPLE) -> list[Record]:
     """Of `count` runs of the cluster `name`, each with these sequence numbers; of now."""
     found = []
@@ -189,13 +193,15 @@ def test_nobody_takes_a_port_while_a_process_of_the_hub_is_down(hub: Hub) -> Non
 
 
 def test_what_a_node_says_breaks_no_page(hub: Hub) -> None:
-    good, bad = records("17", 1, [1]), records("18", 4, [1])
+    good, bad = records("17", 1, [1]), records("18", 6, [1])
     for number, (there, instead) in enumerate(
         [
             (b'"UpdateTime":', b'"UpdateTime":null,"Was":'),
             (b'"JobId":', b'"Servers":"no json","JobId":'),
             (b'"JobId":', b'"Servers":[1],"JobId":'),
             (b'"StartTime":', b'"Servers":[{"items":1}],"StartTime":null,"Began":'),
+            (b'"StartTime":', b'"Servers":[{"Name":"x","Seconds":1e308,"Requests":-1}],"StartTime":%d,"Began":' % FAR),
+            (b'"StartTime":', b'"Servers":[{"Name":"x","Seconds":1e308,"Errors":[]}],"StartTime":-%d,"Began":' % FAR),
         ]
     ):
         assert there in bad[number].json
@@ -203,8 +209,8 @@ def test_what_a_node_says_breaks_no_page(hub: Hub) -> None:
     outcome = sink(hub).deliver([*good, *bad])
     assert not outcome.retry and outcome.refused == {1: "it has no UpdateTime"}
     hub.people.write_text(f"[Anna]\nrole = administrator\nlogin = unix:{pwd.getpwuid(os.getuid()).pw_name}\n")
-    paths = ["/", "/jobs?state=all", "/jobs.json?state=all"]
-    for name in ("17.0", "18.1", "18.2", "18.3"):
+    paths = ["/", "/jobs?state=all", "/jobs.json?state=all", "/servers", "/servers.json", "/servers/x"]
+    for name in ("17.0", "18.1", "18.2", "18.3", "18.4", "18.5"):
         run = urllib.parse.quote(f"ap.example.org#{name}#1700000000#1", safe="")
         paths += [f"/job/{run}", f"/job/{run}.json"]
     try:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from artifact_node import Node
-from hub_server import Hub, ask
+from hub_server import ALICE, STAFF, Hub, ask
 from sinks import deliver, make, runs, until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))  # its examples of profiles
@@ -28,24 +28,14 @@ from condor_joblens.profiles import pprof
 from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.hub import HubSink
 
-PEOPLE = """
-[Alice]
-login = remote:alice
-jobs = alice@ap.example.org
-[Bob]
+PEOPLE = f"""{ALICE}[Bob]
 login = remote:bob
 jobs = bob@ap.example.org
 [Mona]
 role = manager
 login = remote:mona
 groups = physics@ap.example.org
-[Olga]
-role = operator
-login = remote:olga
-[Adam]
-role = administrator
-login = remote:adam
-"""
+{STAFF}"""
 RUN = "ap.example.org#9.0#1700000000#1"
 PATH = f"/job/{urllib.parse.quote(RUN, safe='')}"
 LOOKS = b"".join(json.dumps({"bytes": 0, "began": began}).encode() + b"\n" for began in (10.0, 20.0))
@@ -97,7 +87,9 @@ def test_each_sees_of_artifacts_what_he_may(hub: Hub, place: Path) -> None:
             status, answer, text = ask(hub, person, f"{url}.json")
             assert status == 200 and answer["artifact"]["kind"] == kind, text
             assert ask(hub, person, url)[0] == 200
-            assert ask(hub, person, f"{url}.svg")[0] == (200 if kind == "profile" else 404)
+            status, _, picture = ask(hub, person, f"{url}.svg")
+            assert status == (200 if kind == "profile" else 404)
+            assert ("job 9.0 on node1, on the CPU" in picture) == (kind == "profile")
             if kind == "traceback":
                 assert answer["text"] == "KeyError: '<b>x</b>'"
                 assert "KeyError: &#x27;&lt;b&gt;x&lt;/b&gt;&#x27;" in ask(hub, person, url)[2]

@@ -22,9 +22,12 @@ from hub_server import Hub, ask
 from sinks import deliver, make, runs, until
 
 from condor_joblens.export.records import RowEncoder
+from condor_joblens.hub import pseudonyms
 from condor_joblens.hub.store.client import Store, socket_of
+from condor_joblens.hub.store.forget import Forgetter
 from condor_joblens.hub.store.rollups import Rollups
-from condor_joblens.hub.store.schema import DOUBTED, TABLES
+from condor_joblens.hub.store.schema import DOUBTED, JOB_EVENTS, TABLES
+from condor_joblens.model.servers import Scope
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.hub import HubSink
 
@@ -62,12 +65,13 @@ def job(number: int) -> str:
 
 
 def send(hub: Hub) -> None:
-    """Of each job a sample, a last record, the event of its end, and a record of another schema and one of doubt."""
+    """Of each job a sample, a last record, its end by both who tell of it, a record of another schema, one of doubt."""
     rows = runs(len(JOBS), 1)
     for number, (owner, _) in enumerate(JOBS):
         rows["global_job_id"][number], rows["run"][number] = job(number), f"{job(number)}#1"
         rows["owner"][number], rows["executable"][number] = owner, f"/home/{owner}/run"
-    rows["start_time"], rows["update_time"] = TIME - 600, TIME
+    rows["start_time"], rows["update_time"], rows["period_seconds"] = TIME - 600, TIME, 3600
+    rows["servers"][:, 0]["name"], rows["servers"][:, 0]["scope"] = "fs1", Scope.SERVER
     encoder = RowEncoder("node1")
     batch = [*encoder.records(rows, RecordKind.SAMPLE), *encoder.records(rows, RecordKind.JOB)]
     for number, (owner, _) in enumerate(JOBS):
@@ -81,6 +85,9 @@ def send(hub: Hub) -> None:
         doubt = {name: strange[name] for name in ("Id", "Type", "Schema", "Node", "Time", "GlobalJobId")}
         doubt |= {"Digest": "d", "Moment": TIME, "Judged": 2, "Why": "elsewhere", "Whole": json.dumps(strange)}
         store(hub).insert(DOUBTED, [json.dumps(doubt).encode()])
+        step = {name: strange[name] for name in ("Id", "Node", "Time", "GlobalJobId", "Owner")}
+        step |= {"Type": "job_event", "Schema": 1, "Sequence": 1, "Kind": "end", "State": "ended"}
+        store(hub).insert(JOB_EVENTS, [json.dumps(step).encode()])
     deliver(make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1")), batch)
     Rollups(store(hub), print).step()
 
@@ -178,6 +185,9 @@ def test_a_backup_of_a_hub_that_runs_is_restored_equal(hub: Hub) -> None:
     listed = care(hub, "token", "list", folder="kept/restored", program="access_command").stdout
     assert "Bob" in listed and token.stdout.strip() not in listed
     assert not (hub.folder / "kept/restored/web.sqlite3").exists()
+    key = hub.folder / "kept/restored" / pseudonyms.FILE
+    assert key.read_bytes() == (hub.folder / "kept" / pseudonyms.FILE).read_bytes()
+    assert key.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) -> None:
@@ -221,6 +231,8 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = (
         "1 rows of samples",
+        "1 rows of memory_readings",
+        "rows of server_readings",
         "1 rows of jobs",
         "2 rows of events",
         "1 artifacts",
@@ -251,6 +263,24 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
     audit = care(hub, "audit", program="access_command").stdout
     assert re.search(r"person forgotten\tforgotten-[0-9a-f]{8}: ", audit) and "look\t/job/forgotten-" in audit
     assert "gone: 0 artifacts" in care(hub, "forget", "Annika", "--jobs", "azebra@ap.example.org", "--yes").stdout
+
+
+class Rolling(Store):
+    """One in which roll-ups are made right after rows have gone from theirs."""
+
+    def change(self, query: str, **values: str | float) -> None:
+        super().change(query, **values)
+        if query.startswith("ALTER TABLE hours DELETE"):
+            super().change(f"INSERT INTO touched_hours SELECT DISTINCT Hour, {time.time() + 3600} FROM hours")
+            assert Rollups(self, pytest.fail).step()
+
+
+def test_roll_ups_that_are_made_meanwhile_bring_nobody_back(hub: Hub) -> None:
+    of_bob = "SELECT count() AS n FROM hours WHERE Owner = 'bob'"
+    assert hub.ask(of_bob)[0]["n"]
+    forgetter = Forgetter(Rolling(socket_of(f"{hub.folder}/kept")), [("bob", "ap.example.org")])
+    assert forgetter.forget()["jobs"] == 1
+    assert forgetter.count() == {} and hub.ask(of_bob) == [{"n": 0}]
 
 
 def browser(hub: Hub, user: str) -> urllib.request.OpenerDirector:

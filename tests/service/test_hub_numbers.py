@@ -353,3 +353,37 @@ def test_the_client_of_the_page_works(hub: Hub) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "fit.py failed" in done.stdout and done.stdout.splitlines()[-1].endswith(" GiB")
+
+
+def test_a_jobs_life_is_on_one_axis_with_its_clusters_band(hub: Hub) -> None:
+    """What each may read of it; and memory of which nothing lives is no 0."""
+    sent, name = Sent(hub), "ap.example.org#80.0#1700000000"
+    for number in range(12):
+        for step in range(3):
+            live = 0 if (number, step) == (0, 2) else 2
+            sent.run(
+                f"80.{number}", age=300 - 100 * step, sequence=step + 1, start_time=sent.now - 600, process_live=live,
+                memory_resident_bytes=live * 1000 * (number + 1), cpu_recent_cores=number, progress=f"step {step}",
+            )  # fmt: skip
+    events = (("Level", {"Level": "io", "Reason": "by hand"}), ("Death", {"Reason": "x"}))
+    for place, (word, more) in enumerate(events):
+        said = {"Type": "event", "Id": f"node1/line/{place}", "Schema": 1, "Node": "node1", "Time": sent.now - 200}
+        said |= {"Kind": word, "Run": f"{name}#1", "GlobalJobId": name, "RunNumber": 1, **more}
+        for node in ("node1", "node2"):  # what a node says that has nothing of the job is on no page
+            said |= {"Id": f"{node}/line/{place}", "Node": node, "Kind": word if node == "node1" else "Oom"}
+            batch = [Record(RecordKind.EVENT, str(said["Id"]), name, 0.0, json.dumps(said).encode(), frozenset())]
+            deliver(make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / node)), batch)
+    path = f"/job/{urllib.parse.quote(name + '#1', safe='')}"
+    for person, told in (("alice", ["", "step 0", "io: by hand", "x"]), ("olga", ["", "io", ""])):
+        found = ask(hub, person, f"{path}.json")[1]
+        line, band = found["timeline"], found["band"]
+        kinds = ["submit", "start", "level", "death"]
+        marks = {mark["kind"]: mark["words"] for mark in line["marks"]}
+        assert [each for each in dict.fromkeys(mark["kind"] for mark in line["marks"]) if each != "progress"] == kinds
+        assert (marks["level"], marks["death"]) == (told[-2], told[-1]) and ("progress" in marks) == (person == "alice")
+        assert (line["begin"], line["unknown"][0], len(line["runs"])) == (1_700_000_000, "match", 1)
+        assert found["series"]["ResidentBytes"] == [2000, 2000, None]
+        assert band["runs"] == 11 and band["Cores"]["low"][0] == pytest.approx(2)
+        assert band["ResidentBytes"]["high"][0] == pytest.approx(2000 * 11)
+        page = ask(hub, person, path)[2]
+        assert "before the axis begins" in page and ("by hand" in page) == (person == "alice")

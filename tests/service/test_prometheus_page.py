@@ -181,7 +181,7 @@ def test_ended_jobs_vanish(prometheus: Prometheus, node: Node) -> None:
     node.ended = set()
 
 
-def fetch(address: str, seconds: float = 20) -> str:
+def fetch(address: str, seconds: float = 60) -> str:
     request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept-Encoding": "identity"})
     with urllib.request.urlopen(request, timeout=seconds) as answer:
         return str(answer.read().decode())
@@ -197,7 +197,7 @@ def test_ten_scrapers_at_once_beside_slow_ones_all_get_a_whole_page(page: str, p
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(90)
     for connection in slow:
         connection.close()
     assert len(pages) == 10

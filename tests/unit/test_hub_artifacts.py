@@ -15,8 +15,9 @@ from profile_samples import hostile, profile
 from traced_samples import content as traced
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub import artifacts as hub_artifacts
 from condor_joblens.hub import backups
-from condor_joblens.hub.artifacts import FOLDER, INDEX, MOST_CHUNK, VERSION, Artifacts, Refused
+from condor_joblens.hub.artifacts import FOLDER, INDEX, MOST_CHUNK, NODE_SHARES, VERSION, Artifacts, Refused
 from condor_joblens.hub.newer import Newer
 from condor_joblens.hub.web.draw import drawn
 from condor_joblens.profiles import last_events, pprof
@@ -78,6 +79,43 @@ def test_who_has_most_loses_his_oldest(tmp_path: Path) -> None:
     assert len(list((tmp_path / FOLDER).glob("*.artifact"))) == 4
     with pytest.raises(Refused, match="all the room"):
         put(artifacts, bytes(26), 9)
+
+
+@pytest.mark.parametrize("size", [10, 1])
+def test_a_node_that_sends_under_many_names_pushes_out_its_own(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By many bytes, and by many that have one."""
+    monkeypatch.setattr(hub_artifacts, "MOST_KEPT", 80)
+    artifacts, number = Artifacts(tmp_path, 800), iter(range(1, 1000))
+    nodes = [f"other{each}" for each in range(7)]
+    for each in range(70):
+        put(artifacts, bytes(size), next(number), nodes[each % 7])
+    for each in range(200):
+        put(artifacts, bytes(size), next(number), "node2", Run="ap1#9.0#17#1", Owner=f"name{each}")
+    assert len(artifacts.of_run(RUN, nodes)) == 70, "anna has most, and loses none"
+    assert len(artifacts.of_run("ap1#9.0#17#1", ["node2"])) == 80 // NODE_SHARES
+
+
+def test_a_node_that_has_filled_all_the_room_keeps_no_more_than_another(tmp_path: Path) -> None:
+    artifacts, number = Artifacts(tmp_path, 800), iter(range(1, 1000))
+    for each in range(100):
+        put(artifacts, bytes(10), next(number), "node2", Run="ap1#9.0#17#1", Owner=f"name{each}")
+    assert len(artifacts.of_run("ap1#9.0#17#1", ["node2"])) == 80
+    for _ in range(60):
+        put(artifacts, bytes(10), next(number))
+    assert len(artifacts.of_run(RUN, ["node1"])) == len(artifacts.of_run("ap1#9.0#17#1", ["node2"])) == 40
+
+
+def test_of_nodes_within_their_shares_the_person_who_has_most_loses_his_oldest(tmp_path: Path) -> None:
+    artifacts, number = Artifacts(tmp_path, 1000), iter(range(1, 1000))
+    for each in range(100):  # anna on twenty nodes, bert's two on one
+        put(artifacts, bytes(10), next(number), f"node{each % 20}", **({"Owner": "bert"} if each in (0, 20) else {}))
+    for _ in range(10):
+        put(artifacts, bytes(10), next(number), "node21", Owner="carl")
+    nodes = [f"node{each}" for each in range(22)]
+    owners = [kept.owner for kept in artifacts.of_run(RUN, nodes)]
+    assert (owners.count("bert"), owners.count("carl"), owners.count("anna")) == (2, 10, 88)
 
 
 def test_old_ones_go(tmp_path: Path) -> None:

@@ -47,6 +47,37 @@ def test_each_kind_goes_to_its_table() -> None:
     assert json.loads(json.loads(found.rows[2].line)["Whole"]) == event
 
 
+def step(**other: Any) -> dict[str, Any]:
+    """Of a job's life, as an access point tells it."""
+    named = {"GlobalJobId": "ap1#1.0#5", "JobId": "9.9", "Owner": "alice", "Sequence": 7, "Kind": "hold"}
+    said = {"State": "held", "Reason": "transfer of /data/17 to 10.0.0.1:9618 failed", "Code": 13}
+    return {"Type": "job_event", "Schema": 1, "Node": "ap1", "Time": NOW, "Id": "ap1#1.0#5/f", **named, **said, **other}
+
+
+def test_an_access_point_tells_of_its_own_jobs_and_of_nothing_else() -> None:
+    others = [step(GlobalJobId="ap2#1.0#5"), step(GlobalJobId="ap2@ap10#1.0#5"), step(Node="ap2"), sample(Node="ap1")]
+    found = read(lines(step(), step(GlobalJobId="s@AP1#1.0#5"), *others), "ap1", NOW, role="access-point")
+    assert [row.table.name for row in found.rows] == ["job_events", "job_events"]
+    assert list(found.refused) == [2, 3, 4, 5]
+    row = json.loads(found.rows[0].line)
+    assert (row["JobId"], row["Cause"]) == ("1.0", "transfer of /data/N to an address failed")
+    assert list(read(lines(step(), sample(Node="ap1")), "ap1", NOW).refused) == [0]
+    assert not read(lines(step(), sample(Node="ap1")), "ap1", NOW, role="both").refused
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"Owner": ""}, {"Owner": 5}, {"Sequence": -1}, {"Sequence": 1 << 70}, {"Sequence": True}, {"Sequence": 1.5},
+        {"Code": "13"}, {"Reason": ["x"]}, {"GlobalJobId": "ap1#1"}, {"GlobalJobId": "ap1#1.0#5#6"}, {"State": None},
+        {"Time": NOW - 31 * 86400}, {"Time": NOW + 7200},
+    ],
+)  # fmt: skip
+def test_a_step_that_makes_no_sense_is_refused_by_itself(other: dict[str, Any]) -> None:
+    found = read(lines(step(), step(**other)), "ap1", NOW, role="access-point")
+    assert len(found.rows) == 1 and list(found.refused) == [1]
+
+
 def test_records_of_another_schema_are_kept_as_they_came() -> None:
     other = sample(1, Schema=2, Cpu={"Seconds": "of another meaning"})
     found = read(lines(other, sample(2)), "ep1", NOW)
@@ -189,7 +220,8 @@ class Kept:
 TOKENS = {
     digest("swordfish"): Who("node", "ep1"),
     digest("tuna"): Who("node", "ep2"),
-    digest("c"): Who("access-point", "a"),
+    digest("c"): Who("access-point", "ap1"),
+    digest("d"): Who("remote", "r"),
 }
 
 
@@ -312,7 +344,7 @@ def test_nodes_that_send_slowly_leave_room_for_others(monkeypatch: pytest.Monkey
     "status, other",
     [
         (401, {"token": "trout"}),
-        (401, {"token": "c"}),  # an access point's
+        (401, {"token": "d"}),  # somebody's who asks from elsewhere
         (404, {"path": "/"}),
         (405, {"method": "GET"}),
         (413, {"length": 5 << 20}),
@@ -345,3 +377,15 @@ def test_a_body_that_never_comes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_empty_post_needs_no_store() -> None:
     assert read(b"", "ep1", NOW) == Post()
+
+
+def test_by_its_token_an_access_point_sends_steps_and_no_artifacts() -> None:
+    store = Kept()
+    body = gzip.compress(lines(step()))
+    (taken, refused) = run(
+        store,
+        lambda app: posted(app, body, "c"),
+        lambda app: posted(app, body, "c", path="/v1/artifacts"),
+    )
+    assert taken == (200, {"refused": {}}) and len(store.lines) == 1
+    assert refused[0] == 403

@@ -10,7 +10,7 @@ import pytest
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.web.desk import MOST_CODES, Desk
 from condor_joblens.hub.web.gaps import gaps
-from condor_joblens.hub.web.health import duration, health, size
+from condor_joblens.hub.web.health import duration, health, size, span
 from condor_joblens.hub.web.people import Person, read_people
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.site_reads import site
@@ -26,6 +26,12 @@ jobs = alice@ap1.example.org, asmith@schedd@ap2.example.org
 role = operator
 login = unix:olga
 """
+
+
+def test_a_time_has_its_day_once_and_a_moment_is_one() -> None:
+    assert span(1.7e9, 1.7e9 + 60) == "2023-11-14 22:13:20 to 22:14:20 UTC"
+    assert span(1.7e9, 1.7e9 + 7200) == "2023-11-14 22:13:20 to 2023-11-15 00:13:20 UTC"
+    assert span(1.7e9, 1.7e9 + 0.5) == "2023-11-14 22:13:20 UTC"
 
 
 def test_people_are_read() -> None:

@@ -111,7 +111,8 @@ class App:
     async def _answer(self, scope: Any, receive: Receive) -> tuple[int, dict[str, Any]]:
         """Raises _Refusal."""
         head = {name.lower(): value for name, value in scope["headers"]}
-        node = self._node(head.get(b"authorization", b""))
+        who = self._who(head.get(b"authorization", b""))
+        node = who.name
         if scope["path"] == "/v1/alive" and scope["method"] in ("GET", "HEAD"):
             return 200, {"hub": __version__, "node": node}
         take = {"/v1/records": self._post, "/v1/artifacts": self._artifact}.get(scope["path"])
@@ -119,6 +120,8 @@ class App:
             raise _Refusal(404, "there is /v1/records, /v1/artifacts, and /v1/alive")
         if scope["method"] != "POST":
             raise _Refusal(405, "records and artifacts are posted")
+        if take == self._artifact and not who.is_node:
+            raise _Refusal(403, "artifacts are nodes'")
         if take == self._post and head.get(b"content-encoding", b"").lower() != b"gzip":
             raise _Refusal(415, "the body is to be packed by gzip")
         if node in self._busy:
@@ -127,20 +130,20 @@ class App:
             raise _too_many()
         self._busy.add(node)
         try:
-            return await take(head, receive, node)
+            return await take(head, receive, who)
         finally:
             self._busy.discard(node)
 
-    async def _post(self, head: dict[bytes, bytes], receive: Receive, node: str) -> tuple[int, dict[str, Any]]:
+    async def _post(self, head: dict[bytes, bytes], receive: Receive, who: Who) -> tuple[int, dict[str, Any]]:
         """Raises _Refusal."""
         body = await self._whole_body(head, receive, MOST_PACKED)
         self._working += 1
         try:
-            return 200, {"refused": _reasons(await self._kept(body, node, _period(head)))}
+            return 200, {"refused": _reasons(await self._kept(body, who, _period(head)))}
         finally:
             self._working -= 1
 
-    async def _artifact(self, head: dict[bytes, bytes], receive: Receive, node: str) -> tuple[int, dict[str, Any]]:
+    async def _artifact(self, head: dict[bytes, bytes], receive: Receive, who: Who) -> tuple[int, dict[str, Any]]:
         """409: this chunk is not the one that is wanted. Raises _Refusal."""
         artifacts = self._artifacts
         if artifacts is None:
@@ -151,7 +154,7 @@ class App:
             said = json.loads(about[:MOST_HEAD])
             if not isinstance(said, dict):
                 raise ValueError
-            have, is_whole = await asyncio.to_thread(artifacts.put, node, said, chunk)
+            have, is_whole = await asyncio.to_thread(artifacts.put, who.name, said, chunk)
         except (ValueError, RecursionError):
             raise _Refusal(422, "the head of the artifact is no JSON") from None
         except Refused as error:
@@ -173,10 +176,10 @@ class App:
             raise _too_many()
         return body
 
-    async def _kept(self, body: bytes, node: str, period: float) -> Post:
+    async def _kept(self, body: bytes, who: Who, period: float) -> Post:
         """Raises _Refusal."""
         try:
-            post = await asyncio.to_thread(lambda: read(unpacked(body), node, period=period))
+            post = await asyncio.to_thread(lambda: read(unpacked(body), who.name, period=period, role=who.role))
         except NotAPost as error:
             raise _Refusal(413 if "more than" in str(error) else 400, str(error)) from None
         if post.rows:
@@ -188,13 +191,13 @@ class App:
                 raise _Refusal(503, str(error), 5) from None
         return post
 
-    def _node(self, authorization: bytes) -> str:
+    def _who(self, authorization: bytes) -> Who:
         """Whose token is shown. Raises _Refusal."""
         kind, _, token = authorization.decode("latin-1").partition(" ")
         who = self._tokens().get(digest(token.strip())) if kind.lower() == "bearer" else None
-        if who is None or not who.is_node:
-            raise _Refusal(401, "no node has this token")
-        return who.name
+        if who is None or not (who.is_node or who.is_access_point):
+            raise _Refusal(401, "no node and no access point has this token")
+        return who
 
 
 def _period(head: dict[bytes, bytes]) -> float:

@@ -11,7 +11,9 @@ from typing import Any
 
 from condor_joblens.analysis.causes import general
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOBS, OTHERS, Table
+from condor_joblens.common.tokens import NODE, Who
+from condor_joblens.hub.ingest import job_events
+from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOB_EVENTS, JOBS, OTHERS, QUEUE_DAYS, Table
 from condor_joblens.hub.strict_json import DECODER
 from condor_joblens.model.metrics import SCHEMA
 
@@ -73,12 +75,13 @@ def unpacked(body: bytes) -> bytes:
     return lines
 
 
-def read(lines: bytes, node: str, now: float | None = None, period: float = 0.0) -> Post:
+def read(lines: bytes, node: str, now: float | None = None, period: float = 0.0, role: str = NODE) -> Post:
     """Each line's row. Raises NotAPost.
 
-    node: whose token was shown; nobody speaks for another. period: seconds, of the node's sink; 0: it takes all.
+    node: whose token was shown; nobody speaks for another. role: what that machine is. period: seconds, of the node's
+    sink; 0: it takes all.
     """
-    found, clock = Post(), time.time() if now is None else now
+    found, clock, who = Post(), time.time() if now is None else now, Who(role, node)
     those = lines.split(b"\n", MOST_RECORDS + 1)  # bytes have other ends of lines, which are not ours
     if not those[-1]:
         those.pop()
@@ -87,7 +90,14 @@ def read(lines: bytes, node: str, now: float | None = None, period: float = 0.0)
 
     def why_not(record: dict[str, Any]) -> str:
         named = _text(record, "Node")
-        return "" if named == node else f"it is of the node {named!r}, and the token is {node}'s"
+        if named != node:
+            return f"it is of the node {named!r}, and the token is {node}'s"
+        if record["Type"] != job_events.TYPE:
+            return "" if who.is_node else "the token is an access point's, which tells of the queue alone"
+        if not who.is_access_point:
+            return "the token is a node's, which tells nothing of the queue"
+        job = _text(record, "GlobalJobId")
+        return "" if job_events.is_of(job, node) else "it is of another schedd's job"
 
     for position, line in enumerate(those):
         take(found, position, line, why_not, clock, period)
@@ -126,7 +136,8 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
     refusal = why_not(record)
     if refusal:
         raise ValueError(refusal)
-    _check_time("Time", record.get("Time"), now, JOB_DAYS if table is JOBS else DAYS)
+    days = {JOBS.name: JOB_DAYS, JOB_EVENTS.name: QUEUE_DAYS}.get(table.name, DAYS)
+    _check_time("Time", record.get("Time"), now, days)
     identity = _text(record, "Id")
     if schema != SCHEMA:
         kept = {name: record[name] for name in ("Id", "Type", "Schema", "Node", "Time")}
@@ -144,6 +155,8 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
         if is_plain and not any(name in line for name in _ADDED):
             return Row(position, table, _with(line, added))
         record = {name: value for name, value in record.items() if name not in ("Cause", "SinkPeriodSeconds")} | added
+    elif table is JOB_EVENTS:
+        record = job_events.cleaned(record)
     elif "Whole" in table.columns:
         record["Whole"] = line.decode("utf-8")
     # written anew: a name that stands twice in a line would be read differently by the store

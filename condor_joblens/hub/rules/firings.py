@@ -142,6 +142,21 @@ class Firings(Kept):
             for firing in firings:
                 connection.execute("INSERT OR IGNORE INTO told VALUES (?, ?, ?, ?)", (firing.id, way, address, now))
 
+    def untell(self, way: str, address: str, firing: Firing) -> None:
+        """It has not been told after all."""
+        with self._connection() as connection:
+            connection.execute(
+                "DELETE FROM told WHERE firing = ? AND way = ? AND address = ?", (firing.id, way, address)
+            )
+
+    def told_since(self, way: str, address: str, moment: float) -> int:
+        """How many were told there since then."""
+        with self._connection() as connection:
+            (count,) = connection.execute(
+                "SELECT count(*) FROM told WHERE way = ? AND address = ? AND time > ?", (way, address, moment)
+            ).fetchone()
+        return int(count)
+
     def told(self, firings: Iterable[Firing]) -> dict[int, dict[str, int]]:
         """Of each: way -> to how many addresses."""
         found: dict[int, dict[str, int]] = {firing.id: {} for firing in firings}

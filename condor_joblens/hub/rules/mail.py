@@ -45,11 +45,13 @@ def _lines(firing: Firing) -> list[str]:
 
 def send(mail: Mail, letter: EmailMessage) -> None:
     """Raises JobLensError: the server has not taken it."""
+    password = _password(mail)
     try:
         with _connected(mail) as server:
+            if mail.encryption == "starttls":
+                server.starttls(context=ssl.create_default_context())
             if mail.user:
-                with open(mail.password_file, encoding="utf-8") as file:
-                    server.login(mail.user, file.read().rstrip("\r\n"))
+                server.login(mail.user, password)
             server.send_message(letter)
     except (OSError, ValueError, smtplib.SMTPException) as error:  # ValueError: letters that SMTP has not
         raise JobLensError(
@@ -57,11 +59,22 @@ def send(mail: Mail, letter: EmailMessage) -> None:
         ) from None
 
 
+def _password(mail: Mail) -> str:
+    """Raises JobLensError."""
+    if not mail.user:
+        return ""
+    try:
+        with open(mail.password_file, "rb") as file:
+            found = file.read().rstrip(b"\r\n")
+    except OSError as error:
+        raise JobLensError(f"the password of mail can't be read: {printable(str(error), 200)}") from None
+    if not found.isascii():  # smtplib would say which letter it can't send
+        raise JobLensError("the password of mail has letters that are not ASCII, which can't be sent")
+    return found.decode("ascii")
+
+
 def _connected(mail: Mail) -> smtplib.SMTP:
-    context = ssl.create_default_context()
     if mail.encryption == "tls":
+        context = ssl.create_default_context()
         return smtplib.SMTP_SSL(mail.host, mail.port, timeout=SECONDS, context=context)
-    server = smtplib.SMTP(mail.host, mail.port, timeout=SECONDS)
-    if mail.encryption == "starttls":
-        server.starttls(context=context)
-    return server
+    return smtplib.SMTP(mail.host, mail.port, timeout=SECONDS)

@@ -80,6 +80,8 @@ def _value(name: str, schema: Mapping[str, Any], given: Mapping[str, Any]) -> An
     if name not in given and "default" not in schema:
         raise WrongPost(f"{name} is missing")
     value = given.get(name, schema.get("default"))
+    if schema["type"] == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON Schema calls 2.0 an integer, and some programs write it so
     if not isinstance(value, _KINDS[schema["type"]]) or isinstance(value, bool):
         raise WrongPost(f"{name} is of the type {schema['type']}")
     if isinstance(value, str) and not schema.get("minLength", 0) <= len(value) <= schema["maxLength"]:

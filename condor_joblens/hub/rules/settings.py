@@ -13,6 +13,7 @@ from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.web.people import is_address
+from condor_joblens.model.levels import Level
 
 WAVE, NODE, SILENT, LOST, TRIGGER, OUTSIDE = "wave", "node", "silent", "lost", "trigger", "outside"
 WHENS = {
@@ -25,12 +26,27 @@ WHENS = {
 }
 """What a rule can be about."""
 
+LEVELS = tuple(level.word for level in Level)
 VERDICTS = ("site", "task", "unclear")
 ADMINISTRATORS, OWNERS = "administrators", "owners"
 ENCRYPTIONS = ("tls", "starttls", "none")
 MOST_RULES = 100
+MOST_ENTRIES = 20
+"""Of one rule, in an hour."""
+
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+
+
+@dataclass(frozen=True)
+class RuleEntry:
+    """The entry of the controller that a rule makes."""
+
+    by: str  # a person of the hub, as whom it is said
+    least: str = ""  # levels
+    most: str = ""
+    hours: float = 1.0
+    an_hour: int = 1  # entries of the rule, at most
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,7 @@ class Rule:
     red: bool = False
     mail: tuple[str, ...] = ()
     webhook: str = ""
+    entry: RuleEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,7 @@ def _typed(name: str, value: Any, kind: type) -> Any:
 
 
 def _rule(found: Any, mail: Mail | None, hosts: frozenset[str]) -> Rule:
-    _known("a rule", found, ("name", "when", "verdict", "source", "least", "red", "mail", "webhook"))
+    _known("a rule", found, ("name", "when", "verdict", "source", "least", "red", "mail", "webhook", "entry"))
     name = _typed("name", found.get("name", ""), str)
     if not name or len(name) > 60 or not (name.isascii() and name.isprintable()):
         raise JobLensError("each rule has a name of up to 60 printable letters")
@@ -160,7 +177,25 @@ def _rule(found: Any, mail: Mail | None, hosts: frozenset[str]) -> Rule:
     if webhook:
         _check_webhook(about, webhook, hosts)
     red = _typed(f"{about}: red", found.get("red", False), bool)
-    return Rule(name, when, verdict, source, least, red, told, webhook)
+    entry = _entry(about, when, found["entry"]) if "entry" in found else None
+    return Rule(name, when, verdict, source, least, red, told, webhook, entry)
+
+
+def _entry(about: str, when: str, found: Any) -> RuleEntry:
+    """Raises JobLensError."""
+    _known(f"{about}: entry", found, ("by", "least", "most", "hours", "an_hour"))
+    if when not in (WAVE, TRIGGER, NODE):
+        raise JobLensError(f"{about}: entries are for owners of waves and triggers, and for nodes that fail")
+    by = _typed(f"{about}: by", found.get("by", ""), str)
+    least, most = (_typed(f"{about}: {name}", found.get(name, ""), str) for name in ("least", "most"))
+    if not by or not (least or most) or any(level and level not in LEVELS for level in (least, most)):
+        raise JobLensError(f"{about}: an entry has `by`, and `least` or `most`: {', '.join(LEVELS)}")
+    hours, an_hour = found.get("hours", 1), _typed(f"{about}: an_hour", found.get("an_hour", 1), int)
+    if isinstance(hours, bool) or not isinstance(hours, (int, float)) or not 0.01 <= hours <= 24:
+        raise JobLensError(f"{about}: an entry lasts for 0.01 to 24 hours")
+    if not 1 <= an_hour <= MOST_ENTRIES:
+        raise JobLensError(f"{about}: an_hour is 1 to {MOST_ENTRIES}")
+    return RuleEntry(by, least, most, float(hours), an_hour)
 
 
 def _check_webhook(about: str, url: str, hosts: frozenset[str]) -> None:

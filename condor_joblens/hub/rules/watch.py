@@ -9,6 +9,7 @@ from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.rules.alarms import WATCHER, alarms, fires
+from condor_joblens.hub.rules.entering import Entering
 from condor_joblens.hub.rules.firings import TOLD_SECONDS, Firing, Firings
 from condor_joblens.hub.rules.mail import message, send
 from condor_joblens.hub.rules.posted import LASTS_SECONDS as POSTED_SECONDS
@@ -30,11 +31,11 @@ class Watch:
 
     def __init__(
         self, file: Path, people: Path | None, store: Store, firings: Firings, posted: Posted,
-        say: Callable[[str], None], clock: Callable[[], float] = time.time,
+        say: Callable[[str], None], clock: Callable[[], float] = time.time, entering: Entering | None = None,
     ) -> None:  # fmt: skip
         """Raises JobLensError, OSError: the file is wrong."""
         self._file, self._people, self._store = file, people, store
-        self._firings, self._posted = firings, posted
+        self._firings, self._posted, self._entering = firings, posted, entering
         self._say, self._clock = say, clock
         self._settings = read_file(file)
         self._said = set[str]()
@@ -81,7 +82,7 @@ class Watch:
 
     def _tell(self) -> list[str]:
         """What went wrong."""
-        return [*self._post(), *self._mail()]
+        return [*self._post(), *self._mail(), *self._enter()]
 
     def _post(self) -> list[str]:
         wrong = []
@@ -92,6 +93,17 @@ class Watch:
                     post(self._settings, rule.webhook, firings, self._clock())
                     self._firings.tell(WEBHOOK, rule.webhook, firings, self._clock())
                 except JobLensError as error:
+                    wrong.append(str(error))
+        return wrong
+
+    def _enter(self) -> list[str]:
+        """Entries of the controller."""
+        wrong = []
+        for rule in self._settings.rules:
+            if rule.entry is not None and self._entering is not None:
+                try:
+                    self._entering.enter(rule, self._firings, self._known_people(), self._clock())
+                except (JobLensError, OSError) as error:
                     wrong.append(str(error))
         return wrong
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.store import schema
 from condor_joblens.hub.store.client import Store
+from condor_joblens.hub.store.mutations import wait_until_done
 
-_POLL = 0.1
 _WITH_OWNER = (schema.SAMPLES, schema.JOBS, schema.LATEST)
+
+_ROUNDS = 3
+"""Of a job that still runs, rows come for ever."""
 
 
 class Forgetter:
@@ -53,22 +55,21 @@ class Forgetter:
         return {row["name"] for row in rows}
 
     def forget(self) -> dict[str, int]:
-        """Takes them out; how many went, by table. What others are found by goes last."""
-        found = self.count()
-        for table, where in self._where().items():
-            if table in found:
-                self._store.change(f"ALTER TABLE {table} DELETE WHERE {where}", **self._values)
-                self._wait(table)
-        return found
+        """Takes them out; how many went, by table. What others are found by goes last.
 
-    def _wait(self, table: str) -> None:
-        """Until what deletes has been done: the engine works on it by itself."""
-        asked = "SELECT latest_fail_reason AS why FROM system.mutations WHERE table = {table:String} AND NOT is_done"
-        while rows := self._store.ask(asked, table=table):
-            for row in rows:
-                if row["why"]:
-                    raise JobLensError(f"the store can't delete rows of {table}: {row['why'][:300]}")
-            time.sleep(_POLL)
+        Roll-ups that are being made meanwhile bring hours back, so it looks again.
+        """
+        gone: Counter[str] = Counter()
+        for _ in range(_ROUNDS):
+            found = self.count()
+            if not found:
+                break
+            for table, where in self._where().items():
+                if table in found:
+                    self._store.change(f"ALTER TABLE {table} DELETE WHERE {where}", **self._values)
+                    wait_until_done(self._store, table)
+            gone.update(found)
+        return dict(gone)
 
     def _where(self) -> dict[str, str]:
         """Table -> the condition. Events have no owner, and are found by their jobs' names."""
@@ -81,9 +82,11 @@ class Forgetter:
             schema.DOUBTED.name: of_whole,
             schema.OTHERS.name: of_whole,
             schema.FAILED_ENDS.name: f"Run IN ({runs})",
+            schema.READINGS.name: f"Run IN ({runs})",
+            schema.SERVER_READINGS.name: f"Run IN ({runs})",
             schema.HOURS.name: self._any(lambda owner, at: f"({self._is(owner, 'Owner')} AND Schedd = {at})"),
         }
-        return {**found, **{table.name: mine for table in _WITH_OWNER}}
+        return {**found, **{table.name: mine for table in (schema.JOB_EVENTS, schema.JOB_STATES, *_WITH_OWNER)}}
 
     def _ids(self, column: str) -> str:
         """The names of his jobs, or runs, as a question."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from condor_joblens.common.errors import printable
-from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused
+from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.store.schema import HOUR, HOUR_KEY, HOURS, TOUCHED_HOURS
 
 PERIOD = 60.0
@@ -76,14 +76,15 @@ class Rollups:
         self._store, self._say, self._clock = store, say, clock
         self._is_first = True
 
-    def run(self) -> None:
-        """For ever."""
+    def run(self, then: Callable[[], None] = lambda: None) -> None:
+        """For ever. then: called after each look; it raises JobLensError."""
         said = ""
         while True:
             try:
                 self.step()
+                then()
                 said = ""
-            except (StoreGone, StoreRefused) as error:
+            except JobLensError as error:
                 if str(error) != said:
                     said = str(error)
                     self._say(f"roll-ups can't be made now: {printable(said, 300)}")

@@ -134,6 +134,74 @@ DOUBTED = Table(
 LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version")
 """The newest record of each run."""
 
+READING_SECONDS = 360
+"""One reading of a run's memory is kept in each such time: it is what leaks are found by, for all runs at once."""
+
+_READING = "toUInt64(Time)"
+_PLACE = f"toUInt32(intDiv({_READING}, {READING_SECONDS}))"
+READINGS = Table(
+    "memory_readings",
+    {
+        **{"GlobalJobId": "String", "Run": "String", "Node": "LowCardinality(String)", "RunNumber": "UInt64"},
+        **{"Place": "UInt32", "Time": "Float64", "Sequence": "UInt64", "Bytes": "Float64"},
+    },
+    ("GlobalJobId", "Run", "Node", "RunNumber", "Place"),
+    1,
+    "Sequence",
+)
+"""Anonymous memory of runs, once in READING_SECONDS. `Place` counts those times since the epoch."""
+
+READINGS_OF_SAMPLES = (
+    f"SELECT GlobalJobId, Run, Node, RunNumber, {_PLACE} AS Place, Time, Sequence, "
+    "toFloat64(ifNull(Memory.CgroupAnonBytes, ifNull(Memory.AnonBytes, 0))) AS Bytes FROM samples WHERE "
+    f"{_READING} % {READING_SECONDS} < greatest(ifNull(PeriodSeconds, 10), SinkPeriodSeconds, 1) "
+    "AND isNotNull(ifNull(Memory.CgroupAnonBytes, Memory.AnonBytes))"
+)
+"""The first sample of each such time, by how often its run's come: one that comes late has no reading."""
+
+SERVER_SECONDS = 120
+"""Of samples, one reading of each file server that the run has asked is kept in each such time."""
+
+SERVER_PLACE = 20
+"""Seconds in which the last reading replaces the others: as long as lies between two of which a load is made, at least.
+So a newest reading never replaces the one that it is compared with."""
+
+_OF_SERVER = {"Requests": "UInt64", "SentBytes": "UInt64", "ReceivedBytes": "UInt64", "Errors": "UInt64"}
+SERVER_READINGS = Table(
+    "server_readings",
+    {
+        **{"Name": "String", "Class": "LowCardinality(String)", "Place": "UInt32", "GlobalJobId": "String"},
+        **{"Run": "String", "Node": "LowCardinality(String)", "RunNumber": "UInt64", "Sequence": "UInt64"},
+        **{"Time": "Float64", "StartTime": "Float64", "Period": "Float64"},
+        **{**_OF_SERVER, "Seconds": "Float64", "Whose": "UInt64"},
+    },
+    ("Name", "Class", "Place", "GlobalJobId", "Run", "Node", "RunNumber"),
+    2,
+    "Sequence",
+)
+"""What a run had asked of a server until then. `Place` counts times of SERVER_PLACE since the epoch. `Period`: the
+seconds between its samples. `Whose`: WHOSE, by which readings of one run are found faster."""
+
+WHOSE = "sipHash64(Run, Node, RunNumber, Name, Class)"
+"""Of which run and server a reading is."""
+
+
+def server_readings(table: str, is_last: bool) -> str:
+    """Those that records of a table make: of samples the first of each time, of last records all."""
+    named = "arrayFilter(x -> JSONExtractString(x, 'Name') != '', JSONExtractArrayRaw(Servers))"
+    numbers = ", ".join(f"JSONExtractUInt(one, '{name}') AS {name}" for name in _OF_SERVER)
+    period = "greatest(ifNull(PeriodSeconds, 10), SinkPeriodSeconds, 1)"
+    when = f"{_READING} % {SERVER_SECONDS} < {period}"
+    return (
+        f"WITH arrayJoin({named}) AS one SELECT JSONExtractString(one, 'Name') AS Name, "
+        f"JSONExtractString(one, 'Class') AS Class, toUInt32(intDiv({_READING}, {SERVER_PLACE})) AS Place, "
+        f"GlobalJobId, Run, Node, RunNumber, Sequence, Time, ifNull(StartTime, Time) AS StartTime, "
+        f"{period} AS Period, {numbers}, "
+        f"greatest(0, JSONExtractFloat(one, 'Seconds')) AS Seconds, {WHOSE} AS Whose FROM {table} "
+        f"WHERE Servers != '' AND {'1' if is_last else when}"
+    )
+
+
 _FAILED_END = {"Run": "String", "Node": "LowCardinality(String)", "RunNumber": "UInt64"}
 FAILED_ENDS = Table(
     "failed_ends", {**_FAILED_END, "Time": "Float64", "ExitCode": "Int32"}, tuple(_FAILED_END), JOB_DAYS
@@ -165,15 +233,35 @@ epoch: of an hour the greatest counts alone."""
 TOUCHED_HOURS = Table("touched_hours", {"Hour": "UInt32", "At": "Float64"}, ("Hour",), JOB_DAYS, "At", "Hour")
 """When rows of an hour came last, by epoch seconds."""
 
-TABLES = (SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, FAILED_ENDS, HOURS, TOUCHED_HOURS)
-BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH}
+QUEUE_DAYS = 30
+"""How long steps of jobs' lives are kept, and a job's state after the last one: no longer than names may stay."""
+
+_STEP = {
+    **{"Id": "String", "Type": "LowCardinality(String)", "Schema": "UInt16", "Node": "LowCardinality(String)"},
+    **{"Time": "Float64", "GlobalJobId": "String", "JobId": "String", "Owner": "LowCardinality(String)"},
+    **{"User": "LowCardinality(String)", "AccountingGroup": "LowCardinality(String)", "Executable": "String"},
+    **{"Sequence": "UInt64", "Kind": "LowCardinality(String)", "State": "LowCardinality(String)"},
+    **{"Slot": "LowCardinality(String)", "Reason": "String", "Cause": "String"},
+    **{name: "Nullable(Int32)" for name in ("Code", "SubCode", "ExitCode", "Signal")},
+}
+JOB_EVENTS = Table("job_events", _STEP, ("GlobalJobId", "Node", "Id"), QUEUE_DAYS)
+"""Steps of jobs' lives, as access points tell them from their event logs (condor_joblens/eventlog)."""
+
+JOB_STATES = Table("job_states", _STEP, ("GlobalJobId", "Node"), QUEUE_DAYS, "Sequence")
+"""The last step of each job: its state."""
+
+TABLES = (
+    *(SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, READINGS, SERVER_READINGS),
+    *(FAILED_ENDS, HOURS, TOUCHED_HOURS, JOB_EVENTS, JOB_STATES),
+)
+BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH, "job_event": JOB_EVENTS}
 """Where records of a type go."""
 
 VERSION_OF_ROW = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
 
 
 def views(anew: bool) -> list[str]:
-    """What fills LATEST from samples and last records, FAILED_ENDS and TOUCHED_HOURS. A replayed record changes no sum.
+    """What fills LATEST, JOB_STATES, the readings, FAILED_ENDS and TOUCHED_HOURS. A replayed record changes no sum.
 
     anew: columns have changed.
     """
@@ -181,6 +269,10 @@ def views(anew: bool) -> list[str]:
         (f"latest_of_{table.name}", LATEST, f"SELECT *, {VERSION_OF_ROW} AS Version FROM {table.name}")
         for table in (SAMPLES, JOBS)
     ]
+    made.append(("job_states_of_events", JOB_STATES, f"SELECT * FROM {JOB_EVENTS.name}"))
+    made.append(("readings_of_samples", READINGS, READINGS_OF_SAMPLES))
+    for table in (SAMPLES, JOBS):
+        made.append((f"servers_of_{table.name}", SERVER_READINGS, server_readings(table.name, table is JOBS)))
     ends = f"SELECT {', '.join(FAILED_ENDS.columns)} FROM {EVENTS.name} WHERE Kind = 'RunEnd' AND ExitCode > 0"
     made.append(("failed_ends_of_events", FAILED_ENDS, ends))
     touched = f"SELECT DISTINCT {HOUR} AS Hour, toUnixTimestamp64Micro(now64(6)) / 1e6 AS At FROM "

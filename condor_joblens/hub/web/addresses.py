@@ -11,9 +11,19 @@ def job_url(run: str) -> str:
     return f"/job/{quote(run, safe='')}"
 
 
+def queued_url(job: str) -> str:
+    """Of a job's page by its GlobalJobId, whether it has run or not."""
+    return f"/queued/{quote(job, safe='')}"
+
+
 def node_url(name: str) -> str:
     """Of a node's page."""
     return f"/node/{quote(name, safe='')}"
+
+
+def server_url(name: str) -> str:
+    """Of a file server's page; of FUSE its name is a mount point, with slashes."""
+    return f"/servers/{quote(name, safe='')}"
 
 
 def jobs_url(state: str = "running", **parameters: Any) -> str:

@@ -17,7 +17,7 @@ from condor_joblens.hub.artifacts import Kept
 from condor_joblens.hub.web.addresses import job_url
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.draw import PICTURES, drawn
-from condor_joblens.hub.web.health import moment, size
+from condor_joblens.hub.web.health import size, span
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.views import View, artifacts_of, title_of, why_not
 from condor_joblens.profiles.flame_graph import script_text
@@ -40,18 +40,18 @@ def _find(reader: Reader, asked: tuple[str, int]) -> dict[str, Any] | None:
         return None
     found = {"job": {"Run": run, "JobId": job["JobId"]}, "artifact": asdict(kept), "said": "", "text": None}
     try:
-        said, shown = _drawn(kept)
+        said, shown = _drawn(kept, job["JobId"])
     except JobLensError as error:
         return {**found, "said": f"It can't be shown: {error}."}
     found["said"] = said
     return found if kept.kind in PICTURES else {**found, "text": shown.decode("utf-8", "replace")}
 
 
-def _drawn(kept: Kept) -> tuple[str, bytes]:
+def _drawn(kept: Kept, job: str) -> tuple[str, bytes]:
     """For all who may see it. Raises JobLensError."""
     artifacts = desk().artifacts
     assert artifacts is not None
-    return desk().shared.get(("drawn", kept.id), lambda: drawn(kept.kind, artifacts.content(kept.id)))
+    return desk().shared.get(("drawn", kept.id), lambda: drawn(kept.kind, artifacts.content(kept.id), job, kept.node))
 
 
 def _dress(asked: tuple[str, int], found: dict[str, Any]) -> dict[str, Any]:
@@ -64,8 +64,7 @@ def _dress(asked: tuple[str, int], found: dict[str, Any]) -> dict[str, Any]:
         "job_url": job_url(asked[0]),
         "picture": f"{url}.svg" if is_picture else "",
         "json": f"{url}.json",
-        "begun": moment(kept["begun"]),
-        "ended": moment(kept["ended"]),
+        "when": span(kept["begun"], kept["ended"]),
         "size": size(kept["length"]),
     }
 
@@ -79,7 +78,7 @@ def picture(request: Any, run: str, number: str) -> HttpResponse:
         found = ARTIFACT.found(request.viewer, (run, int(number)))
         if found is None or found["text"] is not None:
             raise Http404
-        _, shown = _drawn(Kept(**found["artifact"]))
+        _, shown = _drawn(Kept(**found["artifact"]), found["job"]["JobId"])
     except JobLensError as error:
         why, status = why_not(error)
         return HttpResponse(why, status=status, content_type="text/plain; charset=utf-8")

@@ -26,3 +26,18 @@ def bars(counts: Sequence[tuple[int, int]], begins: Sequence[str], urls: Sequenc
             }
         )
     return found
+
+
+def plain_bars(values: Sequence[float], texts: Sequence[str]) -> list[dict[str, Any]]:
+    """One rectangle a step, the greatest value as high as the picture. texts: what each says."""
+    most = max(values, default=0.0) or 1.0
+    found = []
+    for place, (value, text) in enumerate(zip(values, texts)):
+        high = HEIGHT * value / most
+        found.append(
+            {
+                **{"x": place * WIDTH + 2, "width": WIDTH - 4},
+                **{"y": f"{HEIGHT - high:.1f}", "height": f"{high:.1f}", "text": text},
+            }
+        )
+    return found

@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.artifacts import Artifacts
+from condor_joblens.hub.pseudonyms import FILE, of_folder, quarter_of
 from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.rules.posted import Posted
 from condor_joblens.hub.store.client import Store
@@ -39,6 +41,8 @@ class Desk:
     firings: Firings | None = None
     posted: Posted | None = None
     rules_file: str = ""
+    folder: Path | None = None  # the hub's, with the key of pseudonyms
+    control: str = ""  # the socket of the relay server, by which entries are said; empty: there are none
     shared: Shared = field(default_factory=Shared)
     shares: StoreShares = field(default_factory=StoreShares)
     streams: Streams = field(default_factory=Streams)
@@ -53,17 +57,34 @@ class Desk:
             try:
                 status = os.stat(self.people_file)
                 seen: tuple[int, ...] = (status.st_ino, status.st_mtime_ns, status.st_size)
+                seen += (quarter_of(time.time()).begin, self.folder is not None and (self.folder / FILE).exists())
             except OSError:
                 return {}
             if seen != self._seen:
                 self._seen = seen
                 try:
                     with open(self.people_file, encoding="utf-8", errors="replace") as file:
-                        people = read_people(file.read())
+                        people = self._with_former(read_people(file.read()))
                     self._people = {login: person for person in people for login in person.logins}
                 except (JobLensError, OSError) as error:
                     print(f"joblens-hub: {error}: people stay as they were", file=sys.stderr, flush=True)
             return self._people
+
+    def _with_former(self, people: list[Person]) -> list[Person]:
+        """With the pseudonyms that they had until now. Raises JobLensError."""
+        pseudonyms = None if self.folder is None else of_folder(self.folder)
+        if pseudonyms is None:
+            return people
+        return [
+            replace(
+                person,
+                former=tuple(
+                    (pseudonym, person.jobs.index(job))
+                    for pseudonym, job in pseudonyms.known(person.jobs, time.time()).items()
+                ),
+            )
+            for person in people
+        ]
 
     def person(self, name: str) -> Person | None:
         """Who is called so in the file, as it is now; None: nobody who can log in."""

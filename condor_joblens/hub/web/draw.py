@@ -10,8 +10,9 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles import evidence_page, last_events, pprof, trace_page, traced_calls
 from condor_joblens.profiles.evidence import parse_kept
 from condor_joblens.profiles.hottest import sentence
@@ -29,11 +30,15 @@ SECONDS = 30.0
 _CPU_SECONDS = 20
 _MEMORY = 1 << 30
 _MOST_LINE = 400
+_MOST_NAME = 100
 
 
-def drawn(kind: str, content: bytes) -> tuple[str, bytes]:
-    """A sentence about it, and the picture or text. Raises JobLensError: it can't be shown."""
-    command = [sys.executable, "-m", __name__, kind]
+def drawn(kind: str, content: bytes, job: str = "", node: str = "") -> tuple[str, bytes]:
+    """A sentence about it, and the picture or text. Raises JobLensError: it can't be shown.
+
+    job, node: of which it is, for the title of a picture.
+    """
+    command = [sys.executable, "-m", __name__, kind, printable(job, _MOST_NAME), printable(node, _MOST_NAME)]
     try:
         done = subprocess.run(command, input=content, capture_output=True, timeout=SECONDS, check=False)
     except (subprocess.TimeoutExpired, OSError):
@@ -52,16 +57,16 @@ def main() -> None:
     os.nice(5)
     content = sys.stdin.buffer.read()
     try:
-        said, shown = _drawn(sys.argv[1], content)
+        said, shown = _drawn(sys.argv[1], sys.argv[2], sys.argv[3], content)
     except (JobLensError, ValueError, MemoryError, RecursionError):
         sys.exit(1)
     line = " ".join(said.split()) or "nothing is known of it"
     sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n" + shown[:MOST_BYTES])
 
 
-def _drawn(kind: str, content: bytes) -> tuple[str, bytes]:
+def _drawn(kind: str, job: str, node: str, content: bytes) -> tuple[str, bytes]:
     if kind in PICTURES:
-        profile = pprof.decode(content, MOST_UNPACKED)
+        profile = replace(pprof.decode(content, MOST_UNPACKED), job=job, node=node)
         return sentence(profile), report(profile, MOST_BYTES)
     if kind == "hang":
         looks = parse_kept(content)

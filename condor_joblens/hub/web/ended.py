@@ -5,7 +5,8 @@ A last record may be corrected: the next one has the same run and a greater Sequ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from condor_joblens.hub.web.failures import kind
@@ -66,3 +67,17 @@ def cause(row: Mapping[str, Any]) -> str:
 def cause_columns(readable: str) -> str:
     """The columns that `cause` needs, of rows with SAID's. readable: whether he may read the words, as a condition."""
     return f"Death != '' AS Died, {SAID} AS Said, {readable} AS Readable"
+
+
+def by_cause(rows: Sequence[Mapping[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Counts by cause, the most frequent first, each with an example. rows: also with n, and of one run: run, job."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        named = cause(row)
+        counts[named] += row["n"]
+        examples.setdefault(named, row)
+    return [
+        {"cause": named, "count": count, "example_run": examples[named]["run"], "example_job": examples[named]["job"]}
+        for named, count in counts.most_common(most)
+    ]

@@ -48,6 +48,14 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
+def span(begin: float, end: float) -> str:
+    """2026-11-26 06:00:10 to 06:01:12 UTC; with the second day, if it is another one. A moment is one."""
+    first, second = (time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(moment)) for moment in (begin, end))
+    if first == second:
+        return f"{first} UTC"
+    return f"{first} to {second[11:] if first[:10] == second[:10] else second} UTC"
+
+
 def size(number: float | None) -> str:
     """3.2 GiB; a dash for what is not known."""
     if number is None:

@@ -14,6 +14,7 @@ from django.shortcuts import render
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.web.access import JOBS, LOGIN_SECONDS, LOOK_SECONDS, OWN, SUMMARY
 from condor_joblens.hub.web.desk import desk
+from condor_joblens.hub.web.entries import may
 from condor_joblens.hub.web.peers import PEER, PROXY
 from condor_joblens.hub.web.people import REMOTE, UNIX
 from condor_joblens.hub.web.who_sees import Role
@@ -53,7 +54,7 @@ def viewer(get_response: Answer) -> Answer:
 
     def answer(request: Any) -> HttpResponse:
         request.scopes = EVERYTHING
-        is_open = request.path == "/login" or request.path.startswith("/static/")
+        is_open = request.path in ("/login", "/favicon.ico") or request.path.startswith("/static/")
         try:
             if request.path.startswith(API) and request.headers.get("Authorization", "").startswith(BEARER):
                 why = _by_token(request)
@@ -68,6 +69,7 @@ def viewer(get_response: Answer) -> Answer:
             return _refused(request, "the hub can't note who asks for now", 503)
         if request.viewer is None and not is_open:
             return _refused(request, why, 401)
+        request.has_entries = bool(desk().control) and request.viewer is not None and may(request.viewer)
         return get_response(request)
 
     return answer

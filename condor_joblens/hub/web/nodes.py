@@ -6,12 +6,11 @@ what failed there, beside what failed elsewhere; clusters count, as in `failures
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from condor_joblens.hub.web import states
-from condor_joblens.hub.web.ended import CLUSTER, HAS_FAILED, cause, cause_columns, with_codes
+from condor_joblens.hub.web.ended import CLUSTER, HAS_FAILED, by_cause, cause_columns, with_codes
 from condor_joblens.hub.web.failures import FEW_OF, FEWEST, SEVERAL, WINDOW
 from condor_joblens.hub.web.health import duration
 from condor_joblens.hub.web.reads import Reader
@@ -135,11 +134,20 @@ def _numbers(reader: Reader) -> dict[str, dict[str, Any]]:
 
 
 def _ended_by_node(reader: Reader) -> str:
-    """The question what ended and failed in the window."""
+    """The question what ended and failed in the window; and jobs of how many clusters that do well elsewhere.
+
+    A cluster that fails elsewhere too, or was nowhere else, says nothing of a node; unless there is no other node.
+    """
+    here = f"SELECT Node, {CLUSTER} AS cluster, count() AS n, countIf({HAS_FAILED}) AS bad"
+    both = (
+        "SELECT *, sum(n) OVER (PARTITION BY cluster) - n AS others, "
+        "sum(bad) OVER (PARTITION BY cluster) - bad AS bad_others, uniqExact(Node) OVER () AS all_nodes "
+        f"FROM ({here} FROM {_ended(reader, reader.hour)} GROUP BY Node, cluster)"
+    )
+    does_well = f"(all_nodes = 1 OR (others > 0 AND bad_others < {FEW_OF} * others))"
     return (
-        f"SELECT Node AS node, count() AS ended, countIf({HAS_FAILED}) AS failed, "
-        f"uniqExactIf({CLUSTER}, {HAS_FAILED}) AS failed_clusters FROM {_ended(reader, reader.hour)} "
-        "GROUP BY Node"
+        "SELECT Node AS node, sum(n) AS ended, sum(bad) AS failed, "
+        f"uniqExactIf(cluster, bad > 0 AND {does_well}) AS failed_clusters FROM ({both}) GROUP BY Node"
     )
 
 
@@ -177,17 +185,4 @@ def _causes(reader: Reader, name: str) -> list[dict[str, Any]]:
         f"WHERE {HAS_FAILED} GROUP BY Code, Died, Said, Readable ORDER BY n DESC LIMIT {MOST_NODES}",
         node=name,
     )
-    return _by_cause(rows)
-
-
-def _by_cause(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    counts: Counter[str] = Counter()
-    examples: dict[str, Mapping[str, Any]] = {}
-    for row in rows:
-        named = cause(row)
-        counts[named] += row["n"]
-        examples.setdefault(named, row)
-    return [
-        {"cause": named, "count": count, "example_run": examples[named]["run"], "example_job": examples[named]["job"]}
-        for named, count in counts.most_common(MOST_CAUSES)
-    ]
+    return by_cause(rows, MOST_CAUSES)

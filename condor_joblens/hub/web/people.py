@@ -34,6 +34,7 @@ class Person:
     logins: frozenset[str]  # unix:NAME, by a Unix socket's peer; remote:NAME, by what the proxy says
     jobs: tuple[tuple[str, str], ...]  # owner and schedd
     groups: tuple[tuple[str, str], ...] = ()  # accounting group and schedd, of a manager
+    former: tuple[tuple[str, int], ...] = ()  # pseudonyms in old rows -> the place in `jobs` of who that is
     mail: str = ""  # where rules tell him of his own jobs; empty: they don't
 
     @property
@@ -77,7 +78,7 @@ def _person(name: str, section: configparser.SectionProxy) -> Person:
     mail = section.get("mail", "")
     if mail and not is_address(mail):
         raise JobLensError(f"{printable(name)}: {printable(mail)} is no address of mail")
-    return Person(name, role, logins, jobs, groups, mail)
+    return Person(name, role, logins, jobs, groups, mail=mail)
 
 
 def is_address(text: str) -> bool:

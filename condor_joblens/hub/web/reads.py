@@ -128,6 +128,15 @@ class Reader:
         """Whether jobs of this owner at this schedd are his."""
         return (owner, schedd) in self._viewer.jobs
 
+    def own_names(self, column: str) -> str:
+        """A column of owners with his own names, where old rows have his pseudonyms."""
+        former = self._viewer.former
+        if not former:
+            return column
+        pseudonyms = ", ".join(f"'{pseudonym}'" for pseudonym, _ in former)
+        names = ", ".join(f"{{owner{number}:String}}" for _, number in former)
+        return f"transform(toString({column}), [{pseudonyms}], [{names}], toString({column}))"
+
     def ask(self, query: str, **values: str | float) -> list[dict[str, Any]]:
         """What another room of pages asks, with `scope` in it. Raises JobLensError."""
         return self._store.ask(query, **values, **self._own_values)
@@ -212,6 +221,20 @@ class Reader:
             found.append({**always, **visible(chosen, self.seen(shown), {})})
         return found
 
+    def jobs_named(self, runs: Sequence[str]) -> list[dict[str, Any]]:
+        """The newest record of each of these runs, as far as he may see them."""
+        rows = [
+            row
+            for names in _portions(runs)
+            for row in self.ask(
+                f"SELECT {self._columns()} FROM latest FINAL WHERE "
+                f"Run IN (SELECT arrayJoin(JSONExtract({{runs:String}}, 'Array(String)'))) AND {self.scope} "
+                "ORDER BY Run, RunNumber DESC LIMIT 1 BY Run",
+                runs=json.dumps(names),
+            )
+        ]
+        return [self._shown(row) for row in rows]
+
     def jobs_of_node(self, node: str, most: int) -> list[dict[str, Any]]:
         """What runs there, and he may see; those with most cores first."""
         rows = self.ask(
@@ -265,6 +288,10 @@ class Reader:
             f"AND Time > {{begin:Float64}} AND (Run = '' OR Run = {{run:String}}) ORDER BY Time LIMIT {POINTS}",
             node=run["Node"], run=run["Run"], begin=rows[0]["Time"] if rows else self.now,
         )  # fmt: skip
+        for row in reversed(rows):  # nothing lives any more: the job has no memory of which 0 could be told
+            if row["Processes"] != 0:
+                break
+            row["ResidentBytes"] = None
         times = [row["Time"] for row in rows]
         found = gaps([row["Sequence"] for row in rows], times, [row["Time"] for row in losses])
         return {

@@ -50,7 +50,21 @@ def _rules() -> tuple[list[dict[str, Any]] | None, str]:
 def _told(rule: Rule) -> dict[str, Any]:
     """Of a webhook the host alone: an address may have a secret in it."""
     found = {name: getattr(rule, name) for name in ("name", "when", "verdict", "source", "least", "red")}
-    return {**found, "mail": list(rule.mail), "webhook": host_of(rule.webhook) if rule.webhook else ""}
+    return {
+        **found,
+        "mail": list(rule.mail),
+        "webhook": host_of(rule.webhook) if rule.webhook else "",
+        "entry": _entry(rule),
+    }
+
+
+def _entry(rule: Rule) -> str:
+    """What it makes, in words."""
+    entry = rule.entry
+    if entry is None:
+        return ""
+    levels = [f"at {word} {level}" for word, level in (("least", entry.least), ("most", entry.most)) if level]
+    return f"an entry of {entry.by}, {', '.join(levels)} for {entry.hours:g} h, {entry.an_hour} an hour"
 
 
 def _dress(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +74,13 @@ def _dress(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
             "about": WHENS[rule["when"]]
             + (f", verdict {rule['verdict']}" if rule["verdict"] else "")
             + (f", of {rule['source']}" if rule["source"] else ""),
-            "tells": ", ".join([*rule["mail"], *([f"a post to {rule['webhook']}"] if rule["webhook"] else [])]),
+            "tells": ", ".join(
+                [
+                    *rule["mail"],
+                    *([f"a post to {rule['webhook']}"] if rule["webhook"] else []),
+                    *([rule["entry"]] if rule["entry"] else []),
+                ]
+            ),
         }
         for rule in found["rules"] or ()
     ]

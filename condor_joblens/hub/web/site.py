@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.core.management import call_command
 from django.urls import path, re_path
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 urlpatterns: list[Any] = []
 handler404 = "condor_joblens.hub.web.views.not_found"
@@ -62,11 +62,22 @@ def configure(folder: Path, hosts: list[str], is_secure: bool) -> None:
 def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
     """The ASGI application."""
     configure(folder, hosts, is_secure)
-    from condor_joblens.hub.web import artifact_views, node_views, rule_views, trend_views, views
+    from condor_joblens.hub.web import (
+        artifact_views,
+        entry_views,
+        leak_views,
+        node_views,
+        queue_views,
+        rule_views,
+        server_views,
+        trend_views,
+        views,
+    )
     from condor_joblens.hub.web.api.views import routes
 
     run, name = r"(?P<run>[^/]{1,300}?)", r"(?P<name>[^/]{1,300}?)"
-    number = "(?P<number>[0-9]{1,12})"
+    server = r"(?P<name>.{1,300}?)"  # of FUSE with slashes
+    number, job = "(?P<number>[0-9]{1,12})", r"(?P<job>[^/]{1,300}?)"
     urlpatterns[:] = [
         path("", require_GET(views.SITE.page)),
         path("jobs", require_GET(views.JOBS.page)),
@@ -75,6 +86,9 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         re_path(f"^job/{run}/artifact/{number}$", require_GET(artifact_views.ARTIFACT.page)),
         re_path(f"^job/{run}\\.json$", require_GET(views.JOB.as_json)),
         re_path(f"^job/{run}$", require_GET(views.JOB.page)),
+        re_path(f"^queued/{job}\\.json$", require_GET(queue_views.QUEUED.as_json)),
+        re_path(f"^queued/{job}$", require_GET(queue_views.QUEUED.page)),
+        re_path(f"^stream/queued/{job}$", require_GET(queue_views.QUEUED.stream)),
         path("nodes", require_GET(node_views.NODES.page)),
         re_path(f"^node/{name}\\.json$", require_GET(node_views.NODE.as_json)),
         re_path(f"^node/{name}$", require_GET(node_views.NODE.page)),
@@ -92,6 +106,22 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         re_path(f"^stream/job/{run}$", require_GET(views.JOB.stream)),
         path("stream/nodes", require_GET(node_views.NODES.stream)),
         re_path(f"^stream/node/{name}$", require_GET(node_views.NODE.stream)),
+        path("leaks", require_GET(leak_views.LEAKS.page)),
+        path("leaks.json", require_GET(leak_views.LEAKS.as_json)),
+        path("leaks.csv", require_GET(leak_views.LEAKS.as_csv)),
+        path("stream/leaks", require_GET(leak_views.LEAKS.stream)),
+        path("servers", require_GET(server_views.SERVERS.page)),
+        path("servers.json", require_GET(server_views.SERVERS.as_json)),
+        path("servers.csv", require_GET(server_views.SERVERS.as_csv)),
+        re_path(f"^servers/{server}\\.json$", require_GET(server_views.SERVER.as_json)),
+        re_path(f"^servers/{server}$", require_GET(server_views.SERVER.page)),
+        path("stream/servers", require_GET(server_views.SERVERS.stream)),
+        re_path(f"^stream/servers/{server}$", require_GET(server_views.SERVER.stream)),
+        path("entries", require_GET(entry_views.page)),
+        path("entries.json", require_GET(entry_views.as_json)),
+        path("entries/preview", require_POST(entry_views.preview)),
+        path("entries/add", require_POST(entry_views.add)),
+        path("entries/end", require_POST(entry_views.end)),
         path("rules", require_GET(rule_views.RULES.page)),
         path("rules.json", require_GET(rule_views.RULES.as_json)),
         path("stream/rules", require_GET(rule_views.RULES.stream)),
@@ -99,6 +129,7 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         path("alive", require_GET(views.alive)),
         path("login", require_http_methods(["GET", "POST"])(views.login)),
         path("logout", require_http_methods(["POST"])(views.logout)),
+        path("favicon.ico", require_GET(views.static), {"name": "icon.svg"}),  # asked for beside what is no page
         path("static/<str:name>", require_GET(views.static)),
     ]
     return get_asgi_application()

@@ -11,6 +11,7 @@ from condor_joblens.hub.web.ended import ASKED, CLUSTER, HAS_FAILED, cause, caus
 from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
 from condor_joblens.hub.web.nodes import failing_nodes, silent_nodes
 from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.servers import servers
 from condor_joblens.hub.web.who_sees import FEWEST, Seen
 
 MOST_FAILURES = 20_000
@@ -56,7 +57,7 @@ def site(reader: Reader) -> dict[str, Any]:
         "last_hour": {"ended": sum(ended.by_node.values()), "failed": len(failures)},
         "failures": [_told(wave) for wave in waves(failures, _before(reader), ended)],
         "failing_nodes": failing_nodes(reader),
-        "servers": _servers(reader, live),
+        "servers": servers(reader)["servers"][:MOST_SERVERS],
         "silent_nodes": silent_nodes(reader) if sees_all else None,
         "lost_records": lost["records"] or 0,
         "other_schemas": other if sees_all and other["records"] else None,
@@ -137,20 +138,3 @@ def _before(reader: Reader) -> Counter[str]:
     for row in rows:
         before[cause(row)] += row["n"]
     return before
-
-
-def _servers(reader: Reader, live: str) -> list[dict[str, Any]]:
-    """File servers of what runs, as far as he may see them; those that are waited for most first."""
-    each = (
-        f"WITH {reader.own} AS IsMine "
-        "SELECT arrayJoin(JSONExtractArrayRaw(Servers)) AS one, JSONExtractString(one, 'Name') AS name, "
-        "JSONExtractString(one, 'Class') AS class, JSONExtractInt(one, 'Requests') AS requests, "
-        "JSONExtractFloat(one, 'Seconds') AS waited, JSONExtractInt(one, 'Errors') AS wrong, "
-        f"greatest(1, UpdateTime - StartTime) AS lived {live} AND Servers != '' AND {reader.scope} "
-        f"AND {reader.sees(Seen.WORDS)}"
-    )
-    return reader.ask(
-        "SELECT name, class, count() AS runs, sum(requests / lived) AS requests_per_second, "
-        f"sum(waited) / greatest(1, sum(requests)) AS wait_seconds, sum(wrong) AS errors FROM ({each}) "
-        f"WHERE name != '' GROUP BY name, class ORDER BY sum(waited) DESC LIMIT {MOST_SERVERS}"
-    )

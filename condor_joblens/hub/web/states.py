@@ -15,9 +15,13 @@ MISSED = 3
 AT_MOST = 3 * 86400.0
 """Seconds after which every run is silent that has said nothing, whatever its node says of its period."""
 
-PATIENCE = (
-    f"least({AT_MOST:.0f}, greatest({AT_LEAST:.0f}, {MISSED} * greatest(ifNull(PeriodSeconds, 0), SinkPeriodSeconds)))"
-)
+
+def patience_of(period: str) -> str:
+    """`patience`, as the store reckons it. period: an expression."""
+    return f"least({AT_MOST:.0f}, greatest({AT_LEAST:.0f}, {MISSED} * {period}))"
+
+
+PATIENCE = patience_of("greatest(ifNull(PeriodSeconds, 0), SinkPeriodSeconds)")
 """`patience` of a row, as the store reckons it."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from condor_joblens.hub.pseudonyms import SHAPE, quarters
 from condor_joblens.hub.store.rollups import read
 from condor_joblens.hub.store.schema import HOURS
 from condor_joblens.hub.web import filters
@@ -138,7 +139,8 @@ class _Sums:
         parts, self._values = filters.conditions(reader, dict(asked.only))
         self._where = " AND ".join([reader.scope, *parts])
         # a scope asks by a job's name, which begins with its schedd
-        hours = read("*, concat(Schedd, '#') AS GlobalJobId", f"Hour >= {self.before} AND Hour < {self.until}")
+        columns = f"* REPLACE ({reader.own_names('Owner')} AS Owner), concat(Schedd, '#') AS GlobalJobId"
+        hours = f"SELECT {columns} FROM ({read('*', f'Hour >= {self.before} AND Hour < {self.until}')})"
         self._hours = f"(SELECT *, {reader.own} AS IsMine FROM ({hours})) AS h"
         earlier = reader.ask(read("Hour", f"Hour <= {self.before}") + " LIMIT 1")
         self.is_comparable = bool(earlier)
@@ -169,13 +171,21 @@ class _Sums:
     def site(self) -> dict[str, Any] | None:
         """Of all jobs of the site, whatever else is asked for: None if they are of too few people."""
         people = ", ".join(
-            f"uniqExactIf(Owner, Hour {when} {self.begin}) AS {name}"
+            f"{self._people(f'Hour {when} {self.begin}')} AS {name}"
             for name, when in (("People", ">="), ("PeopleBefore", "<"))
         )
         (row,) = self._ask(f"{self._both(False)}, {people}", "1")
         if row["People"] < FEWEST:
             return None
         return self._compared(row, self.is_comparable and row["PeopleBefore"] >= FEWEST)
+
+    def _people(self, when: str) -> str:
+        """How many there are in these hours, at least: who has other pseudonyms in other quarters counts once."""
+        is_old = f"match(Owner, '{SHAPE}')"
+        parts = [f"uniqExactIf(Owner, {when} AND NOT {is_old})"]
+        for one in quarters(self.before, self.until):
+            parts.append(f"uniqExactIf(Owner, {when} AND {is_old} AND Hour >= {one.begin} AND Hour < {one.end})")
+        return f"greatest({', '.join(parts)})"
 
     def steps(self) -> list[dict[str, Any]]:
         """The time in equal steps, the oldest first."""

@@ -20,19 +20,23 @@ from django.utils.safestring import mark_safe
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.artifacts import Kept
 from condor_joblens.hub.store.client import StoreTooMuch
-from condor_joblens.hub.web import csv_text, filters
-from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url
+from condor_joblens.hub.web import csv_text, filters, queue
+from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url, queued_url, server_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
+from condor_joblens.hub.web.bands import band
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.firing_reads import red_firings
-from condor_joblens.hub.web.health import duration, moment, size
+from condor_joblens.hub.web.health import duration, moment, size, span
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.reads import ROWS, STATES, Reader
+from condor_joblens.hub.web.server_texts import dressed_server
 from condor_joblens.hub.web.shared import OfOneViewer
 from condor_joblens.hub.web.siblings import MEASURES, spread
 from condor_joblens.hub.web.site_reads import site
 from condor_joblens.hub.web.streams import event
+from condor_joblens.hub.web.timeline import timeline
+from condor_joblens.hub.web.timeline_picture import picture
 from condor_joblens.hub.web.who_sees import Seen
 
 _STATIC = Path(__file__).parent / "static"
@@ -59,8 +63,12 @@ ARTIFACTS = {
 MOST_ROWS = 5000
 """Of jobs as CSV."""
 
+_STATES = (*STATES, *queue.QUEUE_STATES)
+"""What the page of jobs can be asked for by: states of runs, and those of jobs in the queue."""
+
 _HEADS = (("job", "Job"), ("owner", "Owner"), ("node", "Node"), ("started", "Runs for"), ("cores", "Cores"),
           ("memory", "Memory"), ("read", "Read"), ("written", "Written"))  # fmt: skip
+_QUEUE_HEADS = (("job", "Job"), ("owner", "Owner"), ("started", "So for"))
 
 
 @dataclass(frozen=True)
@@ -224,13 +232,26 @@ def _dress_site(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
     return {
         "found": {**found, **sums},
         "lights": _lights(found),
-        "servers": [
-            {**server, "wait": _wait(server["wait_seconds"]), "url": jobs_url(server=server["name"])}
-            for server in found["servers"]
-        ],
+        "queue": _dressed_queue(found),
+        "servers": [dressed_server(server) for server in found["servers"]],
         "failures": [_dressed_wave(wave, since) for wave in found["failures"]],
         "ended_url": jobs_url("ended", since=since),
         "failed_url": jobs_url("failed", since=since),
+    }
+
+
+def _dressed_queue(found: dict[str, Any]) -> dict[str, Any] | None:
+    """The queues' card, and why jobs are held."""
+    told = found["queue"]
+    if told is None:
+        return None
+    counts = told["site"] if found["sees_others"] else told["mine"]
+    more = {} if found["sees_others"] or told["site"] is None else told["site"]
+    return {
+        "states": [(state, counts[state], jobs_url(state), more.get(state)) for state in queue.WAITS],
+        "running": (counts["running"], jobs_url(queue.UNWATCHED)),
+        "held": [{**one, "url": jobs_url("held", cause=one["cause"])} for one in told["held"]],
+        "age": duration(found["time"] - told["newest"]),
     }
 
 
@@ -288,13 +309,6 @@ def _light(kind: str, word: str, why: str, links: list[tuple[str, str]]) -> dict
     return {"kind": kind, "word": word, "why": why, "links": links}
 
 
-def _wait(seconds: float | None) -> str:
-    """0.31 ms, 12 ms, 4.2 s; a dash for what makes no sense."""
-    if seconds is None:
-        return "–"
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.2g} ms"
-
-
 MINE = "mine"
 """A parameter of the page of jobs: his own alone, whatever he may see."""
 
@@ -317,6 +331,8 @@ class _Jobs:
 
     def find(self, reader: Reader, most: int) -> dict[str, Any]:
         """most: jobs of a page of them. Raises JobLensError."""
+        if self.state in queue.QUEUE_STATES:
+            return queue.jobs(reader, self.words, self.sort, self.state, self.page, most, dict(self.exact))
         return reader.jobs(self.words, self.sort, self.state, self.page, most, **dict(self.exact))
 
 
@@ -325,8 +341,8 @@ def _asked_jobs(asked: Any) -> _Jobs:
     number = asked.get("page", "0")
     page = int(number) if number.isascii() and number.isdecimal() and len(number) < 5 else 0
     state = asked.get("state", "running")
-    if state not in STATES:
-        raise WrongRequest(f"a state is one of {', '.join(STATES)}")
+    if state not in _STATES:
+        raise WrongRequest(f"a state is one of {', '.join(_STATES)}")
     exact = tuple((name, filters.exact(name, asked[name])) for name in (*filters.NAMES, MINE) if asked.get(name))
     return _Jobs(asked.get("q", "")[:200], asked.get("sort", "-updated")[:20], state, page, exact)
 
@@ -347,15 +363,16 @@ def _chips(asked: _Jobs) -> list[tuple[str, str]]:
 
 def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
     heads = []
-    for name, title in _HEADS:
+    for name, title in _QUEUE_HEADS if asked.state in queue.QUEUE_STATES else _HEADS:
         turned = name if asked.sort == f"-{name}" else f"-{name}"
         kind = "" if name in ("job", "owner", "node") else "number"
         heads.append((title, asked.address(sort=turned, page=0), _way(name, asked.sort), kind))
     return {
-        "jobs": [dressed_job(row, found["time"]) for row in found["jobs"]],
+        "jobs": [_dressed_row(row, found["time"]) for row in found["jobs"]],
         "count": found["count"],
         "asked": asked,
-        "states": STATES,
+        "states": _STATES,
+        "is_queue": asked.state in queue.QUEUE_STATES,
         "chips": _chips(asked),
         "hidden": [(name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in asked.exact],
         "heads": heads,
@@ -366,6 +383,19 @@ def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
         "here": asked.address(),
         "csv": asked.address(page=0),
         "csv_rows": MOST_ROWS,
+    }
+
+
+def _dressed_row(row: dict[str, Any], now: float) -> dict[str, Any]:
+    """A job of the queue, or a run, as the page of jobs shows it."""
+    if "State" not in row:
+        return dressed_job(row, now)
+    return {
+        **row,
+        "word": "not watched" if row["State"] == "running" else row["State"],
+        "url": queued_url(row["GlobalJobId"]),
+        "owner_url": jobs_url(row["State"] if row["State"] in queue.WAITS else queue.UNWATCHED, owner=row.get("Owner")),
+        "since": duration(now - row["Time"]),
     }
 
 
@@ -380,7 +410,11 @@ def _find_job(reader: Reader, run: str) -> dict[str, Any] | None:
         return None
     kept = [{name: getattr(one, name) for name in _OF_ARTIFACT} for one in artifacts_of(reader, found)]
     siblings = _beside(found, reader.siblings(found))
-    return {"job": found, "siblings": siblings, "artifacts": kept, "time": reader.now}
+    life = queue.life(reader, found["GlobalJobId"])
+    return {
+        **{"job": found, "siblings": siblings, "artifacts": kept, "life": life},
+        **{"timeline": timeline(reader, found, has_steps=bool(life)), "time": reader.now},
+    }
 
 
 _OF_ARTIFACT = ("id", "node", "kind", "begun", "ended", "length")
@@ -420,7 +454,8 @@ def _whole_job(reader: Reader, run: str) -> dict[str, Any] | None:
     found = _find_job(reader, run)
     if found is None or Seen.NUMBERS not in reader.seen(found["job"]):
         return found
-    return {**found, "series": reader.series(found["job"])}
+    series = reader.series(found["job"])
+    return {**found, "series": series, "band": band(reader, found["job"], series["time"])}
 
 
 _SORT_OF = {"Memory, greatest": "-memory", "Time": "started", "Read": "-read", "Written": "-written"}
@@ -429,7 +464,10 @@ _SORT_OF = {"Memory, greatest": "-memory", "Time": "started", "Read": "-read", "
 
 def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
     row = dressed_job(found["job"], found["time"])
-    servers = _servers(row.get("Servers") or "")
+    servers = [
+        {"numbers": numbers, "url": server_url(str(dict(numbers).get("Name", "")))}
+        for numbers in _servers(row.get("Servers") or "")
+    ]
     siblings = []
     for one in found["siblings"]:
         text = size if one["unit"] == "bytes" else duration
@@ -443,7 +481,7 @@ def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
             **one,
             "title": title_of(one["kind"]),
             "url": f"{row['url']}/artifact/{one['id']}",
-            "when": moment(one["ended"]),
+            "when": span(one["begun"], one["ended"]),
             "is_elsewhere": one["node"] != row["Node"],
         }
         for one in reversed(found["artifacts"][-MOST_ARTIFACTS:])
@@ -451,11 +489,21 @@ def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
     more = len(found["artifacts"]) - len(artifacts)
     return {
         **{"siblings": siblings, "job": row, "servers": servers, "values": _values(row), "url": row["url"]},
-        **{"artifacts": artifacts, "more_artifacts": more},
+        **{"artifacts": artifacts, "more_artifacts": more, "line": picture(found["timeline"], run)},
+        "life": dressed_life(found["life"]),
     }
 
 
-SITE = View("site", lambda asked: None, lambda reader, asked: {**site(reader), "red": red_firings(reader)}, _dress_site)
+def _find_site(reader: Reader) -> dict[str, Any]:
+    return {**site(reader), "red": red_firings(reader), "queue": queue.sums(reader)}
+
+
+def dressed_life(life: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Steps of a job in the queue, with text for their times."""
+    return [{**step, "when": span(step["time"], step["time"])} for step in life]
+
+
+SITE = View("site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site)
 JOBS = View(
     "jobs",
     _asked_jobs,
@@ -520,7 +568,18 @@ def _servers(text: str) -> list[list[tuple[str, Any]]]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    return [list(one.items()) for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    each = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [[_in_units(name, value) for name, value in one.items()] for one in each]
+
+
+def _in_units(name: str, value: Any) -> tuple[str, Any]:
+    """Bytes and seconds in units; all else as the node says it."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18:
+        if name.endswith("Bytes"):
+            return name.removesuffix("Bytes"), size(value)
+        if name == "Seconds":
+            return "Waited", duration(value)
+    return name, value
 
 
 def _way(name: str, sort: str) -> str:

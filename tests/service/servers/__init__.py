@@ -364,7 +364,8 @@ class Nginx(Server):
     USER = "www-data"
     """As whom it connects to what is behind it."""
 
-    def __init__(self, folder: Path, port: int, lines: str) -> None:
+    def __init__(self, folder: Path, port: int, lines: str, connections: int = 512) -> None:
+        """`connections` are those of its one worker, on both sides."""
         if os.geteuid() != 0:
             raise Unavailable("only root can start it as another user")
         super().__init__(folder)
@@ -372,7 +373,8 @@ class Nginx(Server):
         parts = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         folders = "".join(f"{part}_temp_path {folder}/{part};\n" for part in parts)
         (folder / "nginx.conf").write_text(
-            f"user {self.USER};\npid {folder}/nginx.pid;\nerror_log stderr;\ndaemon off;\nevents {{}}\n"
+            f"user {self.USER};\npid {folder}/nginx.pid;\nerror_log stderr;\ndaemon off;\n"
+            f"worker_rlimit_nofile {connections + 100};\nevents {{ worker_connections {connections}; }}\n"
             f"http {{\naccess_log off;\n{folders}{lines}}}\n"
         )
 

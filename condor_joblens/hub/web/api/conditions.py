@@ -27,6 +27,19 @@ _COMPARISON = re.compile(
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,2})?")
 
 
+def pattern() -> str:
+    """What condition() takes, as a regular expression of JSON Schema; its length, and nothing else, it does not say."""
+    number = _NUMBER.pattern
+    texts, others = (
+        "|".join(re.escape(one.name) for one in COLUMNS.values() if (one.type == TEXT) is is_text)
+        for is_text in (True, False)
+    )
+    text = rf'({texts})\s*(=|!=|~)\s*("[^"]*"|[^\s"]+)'
+    other = rf'({others})\s*(<=|>=|!=|=|<|>)\s*("{number}"|{number})'
+    one = rf"\s*({text}|{other})\s*"
+    return f"^({one}(and\\b{one}){{0,{MOST - 1}}})?$"
+
+
 def condition(text: str, sees: Callable[[Seen], str]) -> tuple[str, dict[str, Any]]:
     """The condition, and its parameters' values. Raises WrongRequest.
 

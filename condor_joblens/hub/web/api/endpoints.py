@@ -10,9 +10,10 @@ from condor_joblens.hub.web import filters
 from condor_joblens.hub.web.access import ALARM, JOBS, SUMMARY
 from condor_joblens.hub.web.api import alarms, questions
 from condor_joblens.hub.web.api.columns import ALWAYS, BOOLEAN, COLUMNS, USUAL
-from condor_joblens.hub.web.api.conditions import MOST_LENGTH
+from condor_joblens.hub.web.api.conditions import MOST_LENGTH, pattern
 from condor_joblens.hub.web.api.parameters import Parameter
 from condor_joblens.hub.web.reads import STATES, Reader
+from condor_joblens.hub.web.servers import LOAD
 
 ROOT = "/api/v1/"
 
@@ -90,7 +91,7 @@ _WHICH = (
     Parameter(
         "where",
         "comparisons of columns with `and` between, such as Cpu.RecentCores < 0.1 and JobId ~ 123",
-        {"type": "string", "maxLength": MOST_LENGTH},
+        {"type": "string", "maxLength": MOST_LENGTH, "pattern": pattern()},
     ),
 )
 _SORTS = [name for column in _names() for name in (column, f"-{column}")]
@@ -250,6 +251,41 @@ ENDPOINTS = (
             _limit(1000),
         ),
         "nodes",
+    ),
+    Endpoint(
+        "servers",
+        "file servers that running jobs have asked, as far as you may read it, with their load of the last minutes",
+        questions.all_servers,
+        _object(
+            servers=_list(
+                _object(
+                    **{"name": _STRING, "class": _STRING},
+                    **{name: {"type": "integer"} for name in ("runs", "owners", "unknown")},
+                    **{name: _MAYBE_NUMBER for name in LOAD},
+                )
+            ),
+            time=_MOMENT,
+        ),
+        (Parameter("server", "this one alone", _TEXT), _limit(100)),
+        "servers",
+    ),
+    Endpoint(
+        "leaks",
+        "running jobs whose memory leaks: growth an hour in bytes and as a share, and hours to the limit (null: none)",
+        questions.all_leaks,
+        _object(
+            jobs=_list(
+                _object(
+                    **{name: _MAYBE_TEXT for name in questions.OF_LEAK},
+                    **{"bytes_per_hour": _MOMENT, "share": _MOMENT, "hours": _MAYBE_NUMBER},
+                )
+            ),
+            count={"type": "integer"},
+            is_cut=_FLAG,
+            time=_MOMENT,
+        ),
+        (_limit(100),),
+        "jobs",
     ),
     Endpoint(
         "alarms",

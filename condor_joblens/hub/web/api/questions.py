@@ -10,8 +10,10 @@ from condor_joblens.hub.web.api.conditions import condition
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.ended import CLUSTER
 from condor_joblens.hub.web.filters import EQUAL
+from condor_joblens.hub.web.leaking import leaking
 from condor_joblens.hub.web.nodes import NO_NUMBERS, nodes
 from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.servers import servers
 from condor_joblens.hub.web.who_sees import Seen, seen_of
 
 Asked = Mapping[str, Any]
@@ -151,6 +153,30 @@ def all_nodes(reader: Reader, asked: Asked) -> dict[str, Any]:
         if asked["node"] in (None, row["node"]) and asked["health"] in (None, row["health"])
     ]
     return {**found, "nodes": chosen[: asked["limit"]], "count": len(chosen)}
+
+
+def all_servers(reader: Reader, asked: Asked) -> dict[str, Any]:
+    """File servers, those with most requests on their way first."""
+    found = servers(reader)
+    chosen = [row for row in found["servers"] if asked["server"] in (None, row["name"])]
+    return {**found, "servers": chosen[: asked["limit"]]}
+
+
+OF_LEAK = ("Run", "GlobalJobId", "JobId", "Node", "Owner", "AccountingGroup", "Executable")
+"""What says of which job a leak is; null where it may not be seen."""
+
+
+def all_leaks(reader: Reader, asked: Asked) -> dict[str, Any]:
+    """Jobs whose memory leaks, those that will be at their limit first."""
+    found = leaking(reader)
+    rows = [
+        {
+            **{name: job.get(name) for name in OF_LEAK},
+            **{name: job[name] for name in ("bytes_per_hour", "share", "hours")},
+        }
+        for job in found["jobs"]
+    ]
+    return {**found, "jobs": rows[: asked["limit"]]}
 
 
 def _conditions(reader: Reader, asked: Asked) -> tuple[str, dict[str, Any]]:

@@ -102,7 +102,7 @@ def _answering(endpoint: Endpoint) -> Callable[..., HttpResponse]:
         if request.method == "POST" and endpoint.post is not None:
             return _posted(endpoint.post, request)
         if request.method != "GET":
-            return error("nothing is changed here: ask with GET", 405)
+            return _not_allowed(endpoint)
         if endpoint.scopes and not endpoint.scopes & request.scopes:
             return error(f"this token is not for {endpoint.name}: it is for {', '.join(sorted(request.scopes))}", 403)
         try:
@@ -120,6 +120,12 @@ def _answering(endpoint: Endpoint) -> Callable[..., HttpResponse]:
         return JsonResponse(found)
 
     return csrf_exempt(answer)  # type: ignore[no-any-return]  # whatever is no GET is refused there
+
+
+def _not_allowed(endpoint: Endpoint) -> HttpResponse:
+    answer = error("nothing is changed here: ask with GET", 405)
+    answer["Allow"] = "GET" if endpoint.post is None else "GET, POST"
+    return answer
 
 
 def _posted(posting: Posting, request: Any) -> HttpResponse:

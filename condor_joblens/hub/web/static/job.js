@@ -45,7 +45,50 @@
     ctx.restore();
   }
 
-  function draw(series) {
+  // Where eight in ten of the cluster's other jobs were at the same age; and lines where something happened.
+  function behind(chart) {
+    const { ctx, bbox } = chart;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    chart.names.forEach((name, at) => {
+      const found = chart.band && chart.band[name];
+      if (!found) return;
+      const points = chart.band.time.map((time, place) => [time, found.low[place], found.high[place]]).filter((point) => point[1] !== null);
+      ctx.beginPath();
+      for (const [time, low] of points) ctx.lineTo(chart.valToPos(time, "x", true), chart.valToPos(low / chart.unit, "y", true));
+      for (const [time, , high] of points.reverse()) ctx.lineTo(chart.valToPos(time, "x", true), chart.valToPos(high / chart.unit, "y", true));
+      ctx.globalAlpha = 0.18;
+      ctx.fillStyle = COLORS[at];
+      ctx.fill();
+    });
+    ctx.globalAlpha = 0.4;
+    ctx.setLineDash([4, 4]);
+    for (const mark of chart.marks) {
+      const left = chart.valToPos(mark.time, "x", true);
+      ctx.strokeStyle = ink();
+      ctx.beginPath();
+      ctx.moveTo(left, bbox.top);
+      ctx.lineTo(left, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  // The greatest and least of the chart's lines and of its band.
+  function range(chart, least, most) {
+    const all = [least, most].filter((value) => value !== null && value !== undefined);
+    for (const name of chart.names || []) {
+      const found = chart.band && chart.band[name];
+      if (found) for (const value of [...found.low, ...found.high]) if (value !== null) all.push(value / chart.unit);
+    }
+    if (all.length === 0) return [null, null];
+    const [low, high] = [Math.min(...all), Math.max(...all)];
+    return uPlot.rangeNum(low, high, 0.1, true);
+  }
+
+  function draw({ series, band, timeline }) {
     if (series.time.length === 0) {
       said.textContent = "No samples of this job are kept, so there are no charts.";
       return;
@@ -64,19 +107,20 @@
         chart = new uPlot({
           title, width: box.clientWidth || 400, height: 220, axes: [{ ...axis, values: clock, space: 80 }, { ...axis, size: 64 }],
           series: [{ value: (_, time) => (time === null ? "–" : clock(null, [time])[0]) }, ...names.map((name, at) => ({ label: NAMES[name], stroke: COLORS[at], width: 2, spanGaps: false }))],
-          hooks: { drawAxes: [bands] },
+          scales: { y: { range } }, hooks: { drawAxes: [bands, behind] },
         }, data, box);
-        chart.gaps = series.gaps;
         drawn.set(title, chart);
         new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: 220 })).observe(box);
       }
-      chart.gaps = series.gaps;
+      Object.assign(chart, { gaps: series.gaps, band, names, unit: scale, marks: timeline.marks });
       chart.setData(data);
     }
     const missing = series.gaps.reduce((sum, gap) => sum + gap.missing, 0);
     const declared = series.gaps.filter((gap) => gap.is_declared).length;
-    const text = series.gaps.length === 0 ? "" : `${missing} ${missing === 1 ? "sample" : "samples"} never came: grey in the charts. `
+    let text = series.gaps.length === 0 ? "" : `${missing} ${missing === 1 ? "sample" : "samples"} never came: grey in the charts. `
       + `Gaps: ${series.gaps.length}, of which the node declared ${declared}.`;
+    const others = band ? ` Shaded: where eight in ten of ${band.runs} other jobs of its cluster were at the same age.` : "";
+    text += others;
     if (said.textContent !== text) said.textContent = text;
     place.dataset.points = String(series.time.length);
   }
@@ -87,7 +131,7 @@
     isAsking = true;
     try {
       const answer = await fetch(place.dataset.url, { credentials: "same-origin" });
-      if (answer.ok) draw((await answer.json()).series);
+      if (answer.ok) draw(await answer.json());
     } catch (error) {
       said.textContent = "The hub does not answer.";
     }
