@@ -10,7 +10,7 @@ from typing import Any
 
 from condor_joblens.control import located
 from condor_joblens.control.door import BY_PROOF
-from condor_joblens.control.located import NO_SENSE, Located
+from condor_joblens.control.located import ENDED, NO_SENSE, Located
 from condor_joblens.control.verbs import Refused
 
 PROOF = "JobLensProof"
@@ -77,6 +77,6 @@ def _ad(listed: bytes, code: int) -> dict[str, Any]:
     if not isinstance(ads, list) or not all(isinstance(ad, dict) for ad in ads):
         raise Refused(NO_SENSE)
     if len(ads) != 1:
-        raise Refused("there is no such job in this access point's queue" if not ads else "that is more than one job")
+        raise Refused("that is more than one job" if ads else f"no such job is in this access point's queue; {ENDED}")
     found: dict[str, Any] = ads[0]
     return found

@@ -10,12 +10,12 @@ from typing import Any
 
 from condor_joblens.cli.runs import Run
 from condor_joblens.common.condor_commands import EXPRESSION, ask
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 
 ATTRIBUTES = (
     "ClusterId", "ProcId", "GlobalJobId", "Owner", "RequestCpus", "RequestMemory", "RemoteHost",
     "LastRemoteHost", "JobStatus", "JobCurrentStartDate", "ExitBySignal", "ExitCode", "ExitSignal", "HoldReason",
-    "RemoveReason", "JobLensUsage",
+    "NumJobStarts", "RemoveReason", "JobLensUsage",
 )  # fmt: skip
 
 TIMEOUT = 30
@@ -30,7 +30,12 @@ MOST_REASON = 400
 _TOO_MUCH = 1 << 63
 """No number of a run is so large."""
 
-_STATUS = {2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
+_STATUS = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
+_NOT_RUNNING = 3, 4, 5
+
+
+class NoNumbers(JobLensError):
+    """HTCondor knows the job, and there are no numbers of it: what is said of it is all that there is."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,11 @@ class NamedRuns:
 def find(identity: str) -> NamedRuns:
     """The jobs that `identity` (12.0, 12 or a GlobalJobId) names: those that run behind those that have ended.
 
-    Raises JobLensError where HTCondor can't be asked, or knows the job and no numbers of it.
+    Raises JobLensError where HTCondor can't be asked, and NoNumbers.
     """
     selected = selection(identity)
     if selected is None:
-        raise JobLensError(f"{printable(identity)} is no name by which an access point knows a job")
+        raise UsageError(f"{printable(identity)} is no name by which an access point knows a job")
     ads, note = read_ads("condor_q", "-allusers", *selected), ""
     if not ads or is_cluster(identity):
         try:
@@ -64,9 +69,14 @@ def find(identity: str) -> NamedRuns:
         ads = list({(str(ad.get("ClusterId")), str(ad.get("ProcId"))): ad for ad in [*ads, *ended]}.values())
     runs = [from_ad(ad) for ad in ads if isinstance(ad.get("JobLensUsage"), dict)]
     if ads and not runs:
-        raise JobLensError(f"job {printable(identity)} {_why_no_numbers(ads[0].get('JobStatus'))}")
+        raise NoNumbers(_without_numbers(identity, ads))
     jobs = frozenset(f"{ad.get('ClusterId')}.{ad.get('ProcId')}" for ad in ads)
     return NamedRuns(sorted(runs, key=lambda run: (not run.over, run.facts.get("start_time", 0))), note, jobs)
+
+
+def is_slot(identity: str) -> bool:
+    """Whether it is named as slots are, unless a site does it otherwise."""
+    return re.fullmatch(r"slot[\w.@-]+", identity, re.ASCII) is not None
 
 
 def is_cluster(identity: str) -> bool:
@@ -74,12 +84,27 @@ def is_cluster(identity: str) -> bool:
     return identity.isascii() and identity.isdigit()
 
 
-def _why_no_numbers(status: Any) -> str:
-    if status == 1:
-        return "is idle: it has numbers when it runs"
+def _without_numbers(identity: str, ads: Sequence[Mapping[str, Any]]) -> str:
+    """The first of these jobs in a sentence, and how many others there are."""
+    first, more = ads[0], len(ads) - 1
+    job = identity if not more else f"{first.get('ClusterId')}.{first.get('ProcId')}"
+    others = f". Of {more} more of that name there are none either" if more else ""
+    return f"job {printable(job)} {_state(first)}; {_why_no_numbers(first)}{others}"
+
+
+def _state(ad: Mapping[str, Any]) -> str:
+    status = ad.get("JobStatus")
+    if status in _NOT_RUNNING:
+        return _ending(ad)
+    return f"is {_STATUS.get(status, 'there') if isinstance(status, int) else 'there'}"
+
+
+def _why_no_numbers(ad: Mapping[str, Any]) -> str:
+    if ad.get("NumJobStarts") == 0 or (ad.get("JobStatus") == 1 and "NumJobStarts" not in ad):
+        return "it has not run yet, and has no numbers before"
     return (
-        f"is {_STATUS.get(status, 'there')} and has no JobLensUsage: it asked for level off, ran where JobLens is "
-        "not, or its first numbers are on their way"
+        "it has no JobLensUsage: it asked for level off, ran where JobLens is not, or its first numbers are on their "
+        "way"
     )
 
 

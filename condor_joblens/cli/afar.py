@@ -9,10 +9,10 @@ import os
 import re
 from collections.abc import Generator, Mapping
 
-from condor_joblens.cli import elsewhere, staff_warrants
-from condor_joblens.common.condor_commands import ask
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.cli import accesspoint, elsewhere, staff_warrants
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import client, door, sealed_client
+from condor_joblens.control.verbs import VERBS
 
 DOOR, RELAY = "/run/joblens-door.sock", "/run/joblens-relay.sock"
 """Where they are, unless JOBLENS_DOOR_SOCKET and JOBLENS_RELAY_SOCKET say otherwise."""
@@ -29,8 +29,8 @@ _LONGER = {"evidence": 150.0, "trace": None}
 MOST_BYTES = 4 << 20
 """Of what is kept whole here, if it comes from afar; commands/artifacts.py and agent/evidence.py send no more."""
 
-_JOB = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10})?")
-"""How a job is named on an access point."""
+_JOB = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10})?|[\w.@:-]+#(?P<id>[0-9]{1,10}\.[0-9]{1,10})#[0-9]+", re.ASCII)
+"""How a job is named on an access point: 12.0, 12, or a GlobalJobId, which has that."""
 
 
 def asked(
@@ -45,7 +45,11 @@ def asked(
         first = next(here)
     except StopIteration:
         return {}
+    except UsageError:
+        raise
     except JobLensError as error:
+        if _would_be_twice(verb, error):
+            raise
         answer = from_afar(verb, arguments, error)
         return (yield from answer if most is None else _bounded(answer, most))
     yield first
@@ -64,7 +68,11 @@ def told(path: str, verb: str, arguments: Mapping[str, str]) -> dict[str, str]:
     """The same for a verb whose answer is its end alone. Raises JobLensError."""
     try:
         return client.ask(path, verb, arguments)
+    except UsageError:
+        raise
     except JobLensError as error:
+        if _would_be_twice(verb, error):
+            raise
         answer = from_afar(verb, arguments, error)
     try:
         next(answer)
@@ -72,6 +80,12 @@ def told(path: str, verb: str, arguments: Mapping[str, str]) -> dict[str, str]:
         fields: dict[str, str] = end.value
         return fields
     raise JobLensError(f"the node answers with more than {verb} has: install the same version of all parts")
+
+
+def _would_be_twice(verb: str, error: JobLensError) -> bool:
+    """Whether this node has had the request: by the relay it would have it twice. If it is silent, who looks may look
+    again: the job can be elsewhere."""
+    return isinstance(error, client.Lost) and (VERBS[verb].acts or not isinstance(error, client.Silent))
 
 
 def _bounded(answer: Generator[bytes, None, dict[str, str]], most: int) -> Generator[bytes, None, dict[str, str]]:
@@ -93,11 +107,16 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     Raises JobLensError; `here`, why it is not done on this machine, if this is no access point from which nodes can be
     asked.
     """
-    if not _JOB.fullmatch(arguments["job"]):
+    named = _JOB.fullmatch(arguments["job"])
+    if named is None and accesspoint.is_slot(arguments["job"]):
         raise here
     found = _sockets()
     if found is None:
         raise here
+    if named is None:
+        name = printable(arguments["job"], 60)
+        raise UsageError(f"{name} is no job id, as 12.0, by which another machine is asked. On this one: {here}")
+    job = named["id"] or arguments["job"]
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -109,11 +128,13 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     public = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     given = {name: value.encode("utf-8", "surrogateescape") for name, value in arguments.items() if name != "job"}
     if isinstance(found, elsewhere.Server):
-        signed, relay_socket = elsewhere.sign(found, verb, arguments["job"], public, given)
+        signed, relay_socket = elsewhere.sign(found, verb, job, public, given)
         between = client.ELSEWHERE
     else:
         door_socket, relay_socket = found
-        signed, between = _sign(door_socket, verb, arguments["job"], public, given), client.RELAY
+        signed, between = _sign(door_socket, verb, job, public, given), client.RELAY
+    if named["id"] and signed.job != arguments["job"]:
+        raise JobLensError(f"job {job} of this access point is another one, {printable(signed.job, 200)}")
     fields: dict[str, client.Value] = {"job": signed.job, "node": signed.node, "packet": signed.packet}
     silence = None if arguments.get("follow") == "1" else _LONGER.get(verb, PATIENCE)
     carried = client.stream(relay_socket, "warrant", fields, PATIENCE, between, silence)
@@ -135,7 +156,7 @@ def _proved(path: str, verb: str, job: str, sealing_key: bytes, arguments: Mappi
     whole = job if "." in job else f"{job}.0"
     nonce = door.nonce(path, whole)
     proof = door.proof(nonce, verb, whole, sealing_key, arguments)
-    ask("condor_qedit", whole, "JobLensProof", f'"{proof}"')
+    elsewhere.write_proof(whole, proof)
     return door.sign(path, verb, whole, sealing_key, arguments, nonce)
 
 

@@ -14,7 +14,7 @@ from condor_joblens.cli import afar
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import style
 from condor_joblens.cli.units import memory
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET, client
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact, parse_alone
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     path = os.path.join(run_dir(options.run_dir), SOCKET)
     if options.name is None:
         if options.output is not None:
-            raise JobLensError("-o needs the name of an artifact: `joblens artifacts ID` lists them")
+            raise UsageError("-o needs the name of an artifact: `joblens artifacts ID` lists them")
         show(listed(path, options.id), options.json)
         return 0
     artifact, content = fetched(path, options.id, options.name)

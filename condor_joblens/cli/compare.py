@@ -9,13 +9,13 @@ from condor_joblens.analysis.job_summary import JobState, JobSummary
 from condor_joblens.cli import job_summaries, units
 from condor_joblens.cli.jobs import said
 from condor_joblens.cli.terminal import style
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 
 
 def run(options: argparse.Namespace) -> int:
     """Compares two jobs, or one with the others of its cluster that ended well; exit code 0. Raises JobLensError."""
     if bool(options.other) == options.siblings:
-        raise JobLensError("name two jobs, or one with --siblings: joblens compare 5.66 5.67")
+        raise UsageError("name two jobs, or one with --siblings: joblens compare 5.66 5.67")
     job = _one(options.id)
     other = _siblings(job) if options.siblings else _one(options.other)
     if options.json:
@@ -76,7 +76,7 @@ def _wait(one: WaitDifference) -> str:
 def record(job: JobSummary, other: JobSummary) -> dict[str, object]:
     """The differences, for programs; shares are of 1."""
     return {
-        "Job": job.job,
+        "JobId": job.job,
         "Other": other.job,
         "Differences": [
             {"Measure": one.measure.name, "Value": one.value, "Other": one.other} for one in differences(job, other)

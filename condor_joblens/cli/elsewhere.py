@@ -96,7 +96,7 @@ def sign(
     relay = _relay(server, _host(found))
     path = relay.path(DOOR_NAME)
     nonce = door.nonce(path, whole)
-    ask("condor_qedit", whole, PROOF, f'"{door.proof(nonce, verb, whole, sealing_key, arguments)}"')
+    write_proof(whole, door.proof(nonce, verb, whole, sealing_key, arguments))
     try:
         packet = door.sign(path, verb, whole, sealing_key, arguments, nonce).packet
     except JobLensError:
@@ -104,6 +104,14 @@ def sign(
         raise
     _check(packet, key, found, verb, sealing_key, arguments)
     return door.Signed(packet, found.job, found.slot, found.node_key), relay.path(RELAY_NAME)
+
+
+def write_proof(job: str, proof: str) -> None:
+    """Puts it into the job, if HTCondor lets him who asks. Raises JobLensError."""
+    try:
+        ask("condor_qedit", job, PROOF, f'"{proof}"')
+    except JobLensError as error:
+        raise JobLensError(f"that job {job} is yours can't be proved: {error}") from None
 
 
 def _withdraw(job: str) -> None:
@@ -116,7 +124,8 @@ def _asked_schedd(job: str) -> tuple[Located, bytes]:
     """Where the job runs, and its access point's public key, by the schedd's own word. Raises JobLensError."""
     ads = accesspoint.read_ads("condor_q", "-allusers", job, attributes=(*located.ATTRIBUTES, "JobLensKey"))
     if len(ads) != 1:
-        raise JobLensError(f"condor_q knows {len(ads) or 'no'} jobs {job}: which schedd it asks, SCHEDD_HOST says")
+        known = f"condor_q knows {len(ads) or 'no'} jobs {job}: which schedd it asks, SCHEDD_HOST says"
+        raise JobLensError(known if ads else f"{known}; {located.ENDED}")
     try:
         found = located.located(ads[0])
     except Refused as refused:

@@ -10,7 +10,7 @@ from typing import Any
 from condor_joblens.cli.artifacts import write
 from condor_joblens.cli.profiles import Kept, span_of, view_of
 from condor_joblens.cli.source_lines import lacking, with_lines
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import UsageError, printable
 from condor_joblens.profiles import pprof, unseen
 from condor_joblens.profiles.flame_graph import counts, flame_graph, title
 from condor_joblens.profiles.folded import folded
@@ -26,9 +26,9 @@ def run(options: argparse.Namespace) -> int:
     """Writes a file and says so, or writes to standard output; exit code 0."""
     form = options.format or ("json" if options.json else "svg")
     if options.compare and form != "svg":
-        raise JobLensError("--compare is drawn as a picture only: leave --format out")
+        raise UsageError("--compare is drawn as a picture only: leave --format out")
     if options.has_lines and options.by == "library":
-        raise JobLensError("--lines is about functions: leave --by library out")
+        raise UsageError("--lines is about functions: leave --by library out")
     kept = Kept(options.run_dir, only_here=options.has_lines)  # lines are read in the files of this node
     span, view = span_of(options), view_of(options)
     without: set[str] = set()
@@ -75,7 +75,7 @@ def record(profile: Profile) -> dict[str, Any]:
     """All of a profile in JSON. A stack has its outermost caller first. Off the CPU, samples are nanoseconds."""
     frames = {frame: number for number, frame in enumerate(dict.fromkeys(f for s in profile.stacks for f in s.frames))}
     return {
-        "Job": profile.job,
+        "JobId": profile.job,
         "Node": profile.node,
         "BeginTime": profile.begun,
         "EndTime": profile.ended,
@@ -86,7 +86,7 @@ def record(profile: Profile) -> dict[str, Any]:
         "Hz": profile.hz,
         "Samples": profile.samples,
         "Lost": profile.lost,
-        "Lacks": [*profile.view.lacks],
+        "Lacks": [*profile.lacks],
         "Unseen": unseen.records(profile.unseen),
         "Guessed": profile.guessed,
         "Unplaced": profile.unplaced,

@@ -14,7 +14,7 @@ from typing import Any
 from condor_joblens.cli.child_output import messages, record
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.units import volume
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT
 
@@ -29,10 +29,15 @@ PAGES_AT_ONCE = 20
 
 def run(options: argparse.Namespace) -> int:
     """Fetches it, and tells where it is; exit code 0."""
-    name = options.output or os.path.basename(options.file.rstrip("/")) or "file"
+    own = os.path.basename(options.file.rstrip("/")) or "file"
+    name = options.output or own
+    if os.path.isdir(name):
+        name = os.path.join(name, own)
     with _opened(name, options.resume) as local:
         try:
             total = _Fetch(options, local).run()
+        except UsageError:
+            raise
         except (JobLensError, OSError, KeyboardInterrupt) as error:
             here = os.fstat(local).st_size
             why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
@@ -53,6 +58,8 @@ def _opened(name: str, resume: bool) -> Iterator[int]:
         local = os.open(name, flags, 0o666)
     except FileExistsError:
         raise JobLensError(f"{printable(name, 300)} is there already: take --continue, or another name by -o") from None
+    except IsADirectoryError:  # it ends with a slash, and nothing is there
+        raise JobLensError(f"{printable(name, 300)}: there is no such folder") from None
     except OSError as error:
         raise JobLensError(f"{printable(name, 300)}: {error.strerror}") from None
     try:

@@ -12,7 +12,7 @@ from condor_joblens.cli import wait_lengths
 from condor_joblens.cli.profiles import Kept, Span, span_of, view_of
 from condor_joblens.cli.source_lines import lacking, with_lines
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import UsageError, printable
 from condor_joblens.profiles import unseen
 from condor_joblens.profiles.flame_graph import counts, title
 from condor_joblens.profiles.hottest import BY, Heat, hottest
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     kept = Kept(options.run_dir, only_here=options.has_lines or options.follow)  # lines are read in files of this node
     span = span_of(options)
     if options.follow and options.wall:
-        raise JobLensError("--follow shows each part as it comes, which is on the CPU or off it: leave --wall out")
+        raise UsageError("--follow shows each part as it comes, which is on the CPU or off it: leave --wall out")
     if options.has_lines:
         options.by = "line"
     if options.follow:
@@ -88,14 +88,14 @@ def page(profile: Profile, shown: Sequence[Heat], by: str, look: Style) -> list[
 def record(profile: Profile, shown: Sequence[Heat]) -> dict[str, Any]:
     """The same in JSON."""
     return {
-        "Job": profile.job,
+        "JobId": profile.job,
         "BeginTime": profile.begun,
         "EndTime": profile.ended,
         "View": profile.view.value,
         "Unit": "samples" if profile.view is View.ON_CPU else "nanoseconds",
         "Samples": profile.samples,
         "Lost": profile.lost,
-        "Lacks": [*profile.view.lacks],
+        "Lacks": [*profile.lacks],
         "Unseen": unseen.records(profile.unseen),
         "Guessed": profile.guessed,
         "Unplaced": profile.unplaced,

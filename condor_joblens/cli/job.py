@@ -10,7 +10,7 @@ from condor_joblens.cli import accesspoint, job_mail, job_page, sparklines, unit
 from condor_joblens.cli.runs import Run, ended, living, run_dir
 from condor_joblens.cli.status import LEFT, names
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ def find(identity: str, folder: str) -> Found:
     if not here:
         try:
             named = accesspoint.find(identity)
+        except accesspoint.NoNumbers:
+            raise
+        except UsageError as error:
+            if accesspoint.is_slot(identity):
+                raise JobLensError(f"{why}; {error}") from None
+            raise
         except JobLensError as error:
             raise JobLensError(f"{why}; {error}") from None
         here, note, jobs, where = named.runs, named.note, named.jobs, ""

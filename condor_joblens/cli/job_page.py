@@ -238,6 +238,8 @@ def remarkable(run: Run, now: float) -> Iterator[str]:
     """What its owner should know, a sentence each: too much or too little asked for, waiting, losses."""
     if run.fact("progress"):
         yield f"it says of itself: {run.fact('progress')}"
+    if run.fact("peek_values"):
+        yield f"its variables hold: {run.fact('peek_values')}"
     if run.fact("note"):
         yield run.fact("note")
     if run.over and not run.facts.get("final"):

@@ -11,7 +11,7 @@ from typing import Any
 from condor_joblens.analysis.job_summary import JobState, JobSummary
 from condor_joblens.cli import accesspoint, io_sections
 from condor_joblens.cli.runs import Run
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import UsageError, printable
 from condor_joblens.common.signals import signal_name
 
 ATTRIBUTES = (
@@ -34,7 +34,7 @@ _STATES = {1: JobState.IDLE, 3: JobState.REMOVED, 5: JobState.HELD}
 def of_cluster(identity: str) -> list[JobSummary]:
     """The jobs that are named: a cluster (5), or one of its jobs (5.66). Raises JobLensError."""
     if not re.fullmatch(r"\d+(\.\d+)?", identity):
-        raise JobLensError(f"{printable(identity)} is no cluster and no job: write 5 or 5.66")
+        raise UsageError(f"{printable(identity)} is no cluster and no job: write 5 or 5.66")
     return _all(["-allusers", identity], [identity])
 
 

@@ -14,7 +14,7 @@ from condor_joblens.analysis.job_summary import JobSummary
 from condor_joblens.cli import accesspoint, io_sections, job_summaries, units
 from condor_joblens.cli.runs import Run
 from condor_joblens.cli.status import against
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 
 ATTRIBUTES = (*job_summaries.ATTRIBUTES, "JobCurrentStartDate", "CompletionDate", "EnteredCurrentStatus")
 
@@ -67,7 +67,7 @@ class JobLine:
     def record(self) -> dict[str, Any]:
         """As JSON: times in seconds, sizes in bytes; what is not known is not there."""
         found = {
-            "Job": self.job, "Owner": self.owner, "State": self.state, "Level": self.level,
+            "JobId": self.job, "Owner": self.owner, "State": self.state, "Level": self.level,
             "WallSeconds": self.wall_seconds, "CpuEfficiency": self.cpu_efficiency,
             "MemoryBytes": self.memory_bytes, "RequestMemoryBytes": self.request_memory_bytes,
             "Waits": dict(self.waits), "Program": self.program, "Reason": self.reason,
@@ -129,9 +129,9 @@ def selection(job: str | None, owner: str | None, everybody: bool, constraint: s
     """What names the jobs to condor_q and condor_history, and whose they are in words. Raises JobLensError."""
     if job:
         if not re.fullmatch(r"\d+(\.\d+)?", job):
-            raise JobLensError(f"{printable(job)} is no cluster and no job: write 5 or 5.66")
+            raise UsageError(f"{printable(job)} is no cluster and no job: write 5 or 5.66")
         if constraint or owner:
-            raise JobLensError("a job is named whole: leave it away, or --owner and --constraint")
+            raise UsageError("a job is named whole: leave it away, or --owner and --constraint")
         return [job], ""
     who = None if everybody else owner or getpass.getuser()
     words = [f"Owner == {json.dumps(who)}"] if who else []

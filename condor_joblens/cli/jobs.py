@@ -16,7 +16,7 @@ from condor_joblens.analysis.outliers import Outlier, outliers
 from condor_joblens.analysis.requests import Advice, advice
 from condor_joblens.cli import job_summaries, units
 from condor_joblens.cli.terminal import Style, style, table
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, UsageError
 
 MOST_CAUSES = 12
 MOST_OUTLIERS = 5
@@ -30,7 +30,7 @@ DAY = 86400.0
 def run(options: argparse.Namespace) -> int:
     """Asks the access point; exit code 0. Raises JobLensError where it knows no such job."""
     if options.cluster and (options.since or options.constraint):
-        raise JobLensError("a cluster is named whole: leave it away, or --since and --constraint")
+        raise UsageError("a cluster is named whole: leave it away, or --since and --constraint")
     if options.cluster:
         jobs, what = job_summaries.of_cluster(options.cluster), f"job {options.cluster}"
     else:
@@ -168,13 +168,13 @@ def record(jobs: Sequence[JobSummary]) -> dict[str, object]:
         "Causes": [_record(cause) for cause in causes(jobs)],
         "FailuresInside": [_record(cause) for cause in failures_inside(jobs)],
         "Outliers": [
-            {"Job": one.job.job, "Measure": one.measure.name, "Value": one.value, "Median": one.median,
+            {"JobId": one.job.job, "Measure": one.measure.name, "Value": one.value, "Median": one.median,
              "Siblings": one.count, "Score": one.score}
             for one in outliers(jobs)
         ],
         "Requests": [{**dataclasses.asdict(one), "changes": one.changes} for one in advice(jobs)],
         "Jobs": [
-            {"Job": job.job, "State": job.state.value, "Cause": job.cause, "Numbers": dict(job.numbers)}
+            {"JobId": job.job, "State": job.state.value, "Cause": job.cause, "Numbers": dict(job.numbers)}
             for job in sorted(jobs, key=lambda job: id_order(job.job))
         ],
     }  # fmt: skip

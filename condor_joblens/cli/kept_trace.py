@@ -12,7 +12,7 @@ from typing import Any
 from condor_joblens.cli.artifacts import fetched, listed, write
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.profiles import perfetto, trace_page, traced_calls
 from condor_joblens.profiles.traced_calls import Call, Function, TracedCalls
@@ -20,8 +20,8 @@ from condor_joblens.shm.artifact_header import Artifact
 
 NOTHING = (
     "no trace of job {job} is kept on this node. One is kept, from some seconds on, of a job at level trace that asks "
-    'for it: +JobLensTrace = "FILE:FUNCTION; ..." in its submit file, or a policy does. To trace it now: '
-    "joblens trace {job} FILE:FUNCTION"
+    'for it: +JobLensTrace = "FILE:FUNCTION; python:calls" in its submit file, or a policy does. To trace it now: '
+    "joblens trace {job} FILE:FUNCTION; and what a Python does now: joblens stacks {job}"
 )
 _LONGEST = 200
 
@@ -64,7 +64,7 @@ def output(path: str | None, content: bytes) -> None:
         print(f"{path}: open it at https://ui.perfetto.dev", file=sys.stderr)
         return
     if sys.stdout.isatty():
-        raise JobLensError(f"this is nothing to read: say with -o job{perfetto.SUFFIX} where to write it")
+        raise UsageError(f"this is nothing to read: say with -o job{perfetto.SUFFIX} where to write it")
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()

@@ -13,10 +13,10 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, UsageError
 from condor_joblens.control.verbs import MOST_LINES, MOST_TRACE_SECONDS
 
 _RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
@@ -59,6 +59,7 @@ COMMANDS = {
     "kill": "sends a signal to a process of a running job: for root and the job's owner",
     "notify": "tells a running job something, in a file of its scratch folder: for root and the job's owner",
     "trace": "calls of functions of a running job, at level trace: for root and the job's owner",
+    "ask": "a BPF program in C of root's own about a running job, which bcc compiles: for root, if the site allows it",
     "say": "from inside of a job: what it does just now, for its ad and `joblens job`",
     "progress": "from inside of a job: how far it is, and what it does",
     "artifacts": "lists what was kept about a job (profiles, crashes, hang reports), or gets one of "
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except JobLensError as error:
         print(f"joblens: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     except BrokenPipeError:
         # whoever read our output has had enough; Python would complain once more when it closes the stream
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,6 +139,7 @@ def parser() -> argparse.ArgumentParser:
         "kill",
         "notify",
         "trace",
+        "ask",
         "artifacts",
         "flame",
         "hot",
@@ -173,17 +175,28 @@ def parser() -> argparse.ArgumentParser:
     commands["crash"].add_argument("id", metavar="ID", help=_KEPT)
     _add_cluster(commands["ps"])
     commands["ps"].add_argument("id", metavar="ID", nargs="?", help=_RUNNING)
-    for name in ("tail", "head", "cat", "log", "get", "env", "peek", "node", "ls", "kill", "notify", "trace", "last"):
+    for name in (
+        "tail",
+        "head",
+        "cat",
+        "log",
+        "get",
+        "env",
+        "peek",
+        "node",
+        "ls",
+        "kill",
+        "notify",
+        "trace",
+        "ask",
+        "last",
+    ):
         commands[name].add_argument("id", metavar="ID", help=_RUNNING)
     _add_tail(commands["tail"])
     _add_following(commands["log"])
     _add_get(commands["get"])
     commands["env"].add_argument("pid", metavar="PID", nargs="?", type=_count, help="(the job's first)")
-    help = (
-        "a variable with a fixed place: 'reco:work::state.run[3]', or without debug information 'reco:counter as long'"
-    )
-    commands["peek"].add_argument("spec", metavar="FILE:NAME", help=help)
-    commands["peek"].add_argument("pid", metavar="PID", nargs="?", type=_count, help="(all processes)")
+    _add_peek(commands["peek"])
     for name in ("head", "cat"):
         commands[name].add_argument("file", metavar="FILE", nargs="?", default="stdout", help=_FILE)
     commands["head"].add_argument("-n", type=_whole, metavar="N", dest="lines", default=10, help="the first N (10)")
@@ -191,6 +204,7 @@ def parser() -> argparse.ArgumentParser:
     _add_kill(commands["kill"])
     commands["notify"].add_argument("words", metavar="TEXT", nargs="+", help="what the job is told, in one line")
     _add_trace(commands["trace"])
+    _add_ask(commands["ask"])
     for name, ways in _WAYS.items():
         help = "instead, by HTCondor's own way; ssh ends an ssh session of yours to this job"
         commands[name].add_argument("--via", choices=ways, help=help)
@@ -330,7 +344,7 @@ def _share(value: str) -> str:
 
 def _add_get(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="below the job's scratch folder; stdout or stderr")
-    command.add_argument("-o", dest="output", metavar="LOCAL", help="write it there (its own name, in this folder)")
+    command.add_argument("-o", dest="output", metavar="LOCAL", help="write it there: a file, or a folder (this one)")
     command.add_argument("--continue", dest="resume", action="store_true", help="go on with what is there already")
 
 
@@ -391,12 +405,53 @@ def _add_trace(command: argparse.ArgumentParser) -> None:
         "'myprog:fit(int, char*) -> int'. Or throws: the exceptions of C++"
     )
     help += ". Without it: what is kept of the trace that the job itself, or a policy, has asked for"
-    command.add_argument("spec", metavar="SPEC", nargs="?", help=help)
+    command.add_argument("spec", metavar="SPEC", nargs="?", type=_function, help=help)
     command.add_argument("--tree", action="store_true", help="of what is kept, which function was called by which")
     command.add_argument("--format", choices=("perfetto",), help="for https://ui.perfetto.dev, instead of text")
     command.add_argument("-o", metavar="FILE", dest="output", help="where --format writes (standard output)")
-    help = "30s, 10m, at most 1h (10s)"
+    help = "without SPEC: the calls of that trace which end from now on, as they end"
+    command.add_argument("--follow", action="store_true", help=help)
+    help = "30s, 10m, at most 1h (10s; 1h with --follow)"
+    command.add_argument("--for", type=_trace_time, metavar="TIME", dest="seconds", help=help)
+
+
+def _add_ask(command: argparse.ArgumentParser) -> None:
+    help = "a program as bcc takes it; JOB() in it is whether the current task is one of the job's"
+    command.add_argument("file", metavar="FILE.c", help=help)
+    help = "for how long it runs: 30s, 5m, at most 1h (10s)"
     command.add_argument("--for", type=_trace_time, metavar="TIME", dest="seconds", default=10, help=help)
+
+
+def _add_peek(command: argparse.ArgumentParser) -> None:
+    help = (
+        "a variable with a fixed place: 'reco:work::state.run[3]', or without debug information 'reco:counter as long'"
+    )
+    command.add_argument("spec", metavar="FILE:NAME", type=_variable, help=help)
+    command.add_argument("pid", metavar="PID", nargs="?", type=_count, help="(all processes)")
+    help = "again and again: 2s, 1m; with --json a line for each value"
+    command.add_argument("--every", type=_trace_time, metavar="TIME", help=help)
+    help = "how long with --every: 30s, 10m, at most 1h (1h, or until the job ends)"
+    command.add_argument("--for", type=_trace_time, metavar="TIME", dest="seconds", help=help)
+
+
+def _function(value: str) -> str:
+    from condor_joblens.model import trace_spec
+
+    return _with_sense(value, trace_spec.parse)
+
+
+def _variable(value: str) -> str:
+    from condor_joblens.model import peek_spec
+
+    return _with_sense(value, peek_spec.parse)
+
+
+def _with_sense(value: str, parse: Callable[[str], Any]) -> str:
+    try:
+        parse(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{value!r}: {error}") from None
+    return value
 
 
 def _trace_time(value: str) -> int:

@@ -33,7 +33,7 @@ MACHINE = {
     "ScratchBytes": int,
     "ScratchFreeBytes": int,
 }
-JOB = {"Job": str, "Slot": str, "Level": str, "StartTime": int}
+JOB = {"JobId": str, "Slot": str, "Level": str, "StartTime": int}
 HEADERS = ("JOB", "SLOT", "LEVEL", "TIME")
 
 
@@ -75,5 +75,5 @@ def page(machine: dict[str, Any], jobs: Sequence[dict[str, Any]], now: float, lo
     ]
     if pressures:
         lines.append(f"waits of the last 10 s, by all jobs: {', '.join(pressures)}")
-    rows = [(job["Job"], job["Slot"], job["Level"], clock(now - job["StartTime"])) for job in jobs]
+    rows = [(job["JobId"], job["Slot"], job["Level"], clock(now - job["StartTime"])) for job in jobs]
     return [look.fit(line) for line in lines] + (table(HEADERS, rows, "JOB SLOT LEVEL", look.width) if rows else [])

@@ -8,7 +8,7 @@ import os
 
 from condor_joblens.cli import afar
 from condor_joblens.cli.runs import run_dir
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.control.verbs import MOST_NOTICE
 
@@ -20,12 +20,12 @@ def run(options: argparse.Namespace) -> int:
     """Has it written; exit code 0. Whether the job reads it, nobody knows."""
     said = " ".join(options.words)
     if not 0 < len(said.encode("utf-8", "surrogateescape")) <= MOST_NOTICE:
-        raise JobLensError(f"say something, of at most {MOST_NOTICE} bytes")
+        raise UsageError(f"say something, of at most {MOST_NOTICE} bytes")
     path = os.path.join(run_dir(options.run_dir), SOCKET)
     for _ in afar.asked(path, "notify", {"job": options.id, "text": said}):
         raise JobLensError("the node answers with more than notify has: install the same version of all parts")
     if options.json:
-        print(json.dumps({"Job": options.id, "File": FILE}))
+        print(json.dumps({"JobId": options.id, "File": FILE}))
     else:
         print(f"job {printable(options.id, 60)} has it in {FILE} of its scratch folder")
     return 0

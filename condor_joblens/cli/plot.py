@@ -14,7 +14,7 @@ import numpy as np
 
 from condor_joblens.cli.plot_series import PANELS, Panel, Series, line, read
 from condor_joblens.common import files
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 
 MOST_RUNS = 8
 """That one picture can show: those that ran longest."""
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     series = read(options.file, options.job)
     output = options.output or f"{options.file}.png"
     if os.path.splitext(output)[1] not in (".png", ".svg"):
-        raise JobLensError(f"{printable(output)} is neither a .png nor an .svg: name one with -o")
+        raise UsageError(f"{printable(output)} is neither a .png nor an .svg: name one with -o")
     shown = sorted(series, key=_weight, reverse=True)[:MOST_RUNS]
     draw(shown, output)
     if options.json:

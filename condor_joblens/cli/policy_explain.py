@@ -20,7 +20,7 @@ from condor_joblens.cli.policy_check import LIVE, unknown_number
 from condor_joblens.cli.policy_evaluator import EvaluationFailed, PolicyEvaluator, told
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.condor_commands import ask
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.model.levels import SITE_DEFAULT
 
 KINDS = {"j": "", "e": "", "s": "slot.", "n": "node.", "u": "usage."}
@@ -73,7 +73,7 @@ def _of_job(job: str) -> tuple[bytes, dict[str, float], str]:
     """The ad from the access point's queue or history; the live numbers from this node, where it runs here."""
     selection = accesspoint.selection(job)
     if selection is None:
-        raise JobLensError(f"{printable(job)} is no file, and no job's name: 12.0, or a GlobalJobId")
+        raise UsageError(f"{printable(job)} is no file, and no job's name: 12.0, or a GlobalJobId")
     for command in (["condor_q", "-allusers", "-l"], ["condor_history", "-match", "1", "-l"]):
         told_ads = ask(command[0], *command[1:], *selection, timeout=30)
         ad = next(ads(io.BytesIO(told_ads.encode())), None)
@@ -98,7 +98,7 @@ def _facts(here: Site, now: str | None, usage: dict[str, float]) -> dict[str, An
     try:
         clock = epoch(now) if now else time.time()
     except ValueError:
-        raise JobLensError(f"--now {printable(now or '')} is no time: write '2026-11-21 23:30'") from None
+        raise UsageError(f"--now {printable(now or '')} is no time: write '2026-11-21 23:30'") from None
     config = here.config
     facts: dict[str, Any] = {"slot": {}, "default": config.default_level.word, "max": config.max_level.word}
     return {**facts, "now": clock, **({"usage": usage} if usage else {})}
@@ -109,9 +109,9 @@ def _number(text: str) -> tuple[str, float]:
     try:
         number = float(value if equals else "")
     except ValueError:
-        raise JobLensError(f"--usage {printable(text)}: write Cpu.RecentCores=0.01") from None
+        raise UsageError(f"--usage {printable(text)}: write Cpu.RecentCores=0.01") from None
     if problem := unknown_number(path.strip()):
-        raise JobLensError(f"--usage {printable(text)}: {printable(problem, 200)}")
+        raise UsageError(f"--usage {printable(text)}: {printable(problem, 200)}")
     return path.strip(), number
 
 

@@ -16,7 +16,7 @@ from condor_joblens.cli.child_output import messages, record
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.cli.units import duration, memory
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import UsageError
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT
 
@@ -40,7 +40,7 @@ Process = dict[str, Any]
 def run(options: argparse.Namespace) -> int:
     """Asks, and prints; exit code 0. Of a cluster it is the number of jobs that failed."""
     if (options.id is None) == (options.cluster is None):
-        raise JobLensError("name a job: joblens ps 12.0, or all of a cluster by --cluster 12")
+        raise UsageError("name a job: joblens ps 12.0, or all of a cluster by --cluster 12")
     path = os.path.join(run_dir(options.run_dir), SOCKET)
     if options.cluster is not None:
         return _of_cluster(options, path)
@@ -60,9 +60,10 @@ def _of_cluster(options: argparse.Namespace, path: str) -> int:
 
     look = style()
 
-    def shown(job: str, answer: tuple[list[Process], list[str]]) -> str:
+    def shown(job: str, slot: str, answer: tuple[list[Process], list[str]]) -> str:
         processes, notices = answer
-        return "\n".join([f"job {job}", *page(processes, look), *(f"joblens: {notice}" for notice in notices), ""])
+        lines = [f"job {job} in {slot}", *page(processes, look), *(f"joblens: {notice}" for notice in notices)]
+        return "\n".join([*lines, ""])
 
     fields = (lambda answer: {"Processes": answer[0], "Notices": answer[1]}) if options.json else None
     return many.run(options.cluster, lambda job: ask(path, job), shown, fields)

@@ -21,7 +21,8 @@ def sign(path: str, verb: str, job: str, sealing_key: bytes, arguments: Mapping[
     key = keys.known_key(path)
     ads = accesspoint.read_ads("condor_q", "-allusers", job, attributes=located.ATTRIBUTES)
     if len(ads) != 1:
-        raise JobLensError(f"condor_q knows {len(ads) or 'no'} jobs {job}: name one of this access point, as 12.0")
+        known = f"condor_q knows {len(ads) or 'no'} jobs {job}: name one of this access point, as 12.0"
+        raise JobLensError(known if ads else f"{known}; {located.ENDED}")
     public, now = keys.public_half(key), int(time.time() * 1000)
     try:
         found = located.located(ads[0])

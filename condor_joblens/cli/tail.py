@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import codecs
+import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from condor_joblens.cli.child_output import messages
 from condor_joblens.cli.runs import run_dir
-from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.redact import printable
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT, SOURCE
@@ -27,12 +28,15 @@ def run(options: argparse.Namespace) -> int:
 
 def show(options: argparse.Namespace, verb: str, arguments: Mapping[str, str]) -> int:
     """The same for any verb whose answer is a file's bytes."""
-    if options.json:
-        raise JobLensError("a file is bytes: leave --json away")
+    path = os.path.join(run_dir(options.run_dir), SOCKET)
+    said = messages(path, verb, {"job": options.id, **arguments})
+    return _as_json(said) if options.json else _as_bytes(said)
+
+
+def _as_bytes(answer: Iterable[tuple[bytes, bytes]]) -> int:
     shown = Harmless() if sys.stdout.isatty() else None
     begun = False
-    path = os.path.join(run_dir(options.run_dir), SOCKET)
-    for kind, said in messages(path, verb, {"job": options.id, **arguments}):
+    for kind, said in answer:
         if kind == CONTENT:
             sys.stdout.buffer.write(said if shown is None else shown.add(said))
             sys.stdout.buffer.flush()
@@ -43,6 +47,45 @@ def show(options: argparse.Namespace, verb: str, arguments: Mapping[str, str]) -
         else:
             print(f"joblens: {said.decode()}", file=sys.stderr, flush=True)
     return 0
+
+
+def _as_json(answer: Iterable[tuple[bytes, bytes]]) -> int:
+    """A line of JSON for each piece, as it comes: Text, or Base64 of what is no UTF-8; File, and Note."""
+    pieces = Pieces()
+    for kind, said in answer:
+        if kind == CONTENT:
+            found = pieces.add(said)
+        else:
+            found = [*pieces.rest(), {"File" if kind == SOURCE else "Note": said.decode()}]
+        for each in found:
+            print(json.dumps(each), flush=True)
+    for each in pieces.rest():
+        print(json.dumps(each), flush=True)
+    return 0
+
+
+class Pieces:
+    """Bytes as text where they are UTF-8; a character that is cut off waits for its rest."""
+
+    def __init__(self) -> None:
+        self._cut = b""
+
+    def add(self, data: bytes) -> list[dict[str, str]]:
+        """The next bytes, in pieces that joined are what has come."""
+        data = self._cut + data
+        self._cut = b""
+        try:
+            return [{"Text": data.decode()}] if data else []
+        except UnicodeDecodeError as error:
+            if error.reason != "unexpected end of data":
+                return [{"Base64": base64.b64encode(data).decode()}]
+            self._cut = data[error.start :]
+            return [{"Text": data[: error.start].decode()}] if error.start else []
+
+    def rest(self) -> list[dict[str, str]]:
+        """What still waits, when nothing follows."""
+        rest, self._cut = self._cut, b""
+        return [{"Base64": base64.b64encode(rest).decode()}] if rest else []
 
 
 class Harmless:

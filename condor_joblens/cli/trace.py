@@ -1,6 +1,7 @@
 """`joblens trace ID SPEC`: calls of functions of a running job of this node as they end, then how many there were.
 
-Or what it throws, and in the end from where. Without SPEC it is what is kept of the job's own trace (kept_trace.py).
+Or what it throws, and in the end from where. Without SPEC it is what is kept of the job's own trace (kept_trace.py), or
+with --follow its new calls.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from typing import Any
 from condor_joblens.cli import kept_trace
 from condor_joblens.cli.child_output import messages
 from condor_joblens.cli.runs import run_dir
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT
+from condor_joblens.control.verbs import MOST_TRACE_SECONDS
 from condor_joblens.profiles import trace_page
 from condor_joblens.profiles.perfetto import Perfetto, Slice
 
 MOST_DEEP = 20
 """Steps by which calls within calls are moved to the right."""
+
+TRACE_SECONDS = 10
+"""If nobody says for how long; the job's own trace is followed for as long as can be."""
 
 MOST_SHOWN = 300
 MOST_PERFETTO = 256 << 20
@@ -47,13 +52,15 @@ Row = dict[str, Any]
 
 def run(options: argparse.Namespace) -> int:
     """Writes calls and sums as they come, and keeps none of them; exit code 0."""
-    if options.spec is None:
+    if options.spec is None and not options.follow:
         return kept_trace.run(options)
+    if options.spec is not None and options.follow:
+        raise UsageError("--follow is of the job's own trace: leave out SPEC, which shows calls as they end too")
     if options.tree:
-        raise JobLensError("--tree is of what is kept of the job's own trace: leave out SPEC")
+        raise UsageError("--tree is of what is kept of the job's own trace: leave out SPEC and --follow")
     if options.format == "perfetto":
         return _run_for_perfetto(options)
-    arguments = {"job": options.id, "spec": options.spec, "seconds": str(options.seconds)}
+    arguments = _asked(options)
     for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "trace", arguments):
         if kind != CONTENT:
             print(f"joblens: {said.decode()}", file=sys.stderr, flush=True)
@@ -70,12 +77,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _asked(options: argparse.Namespace) -> dict[str, str]:
+    """A trace of a SPEC, or the one that stands for the job's life."""
+    which = {"follow": "1"} if options.follow else {"spec": options.spec}
+    seconds = options.seconds or (MOST_TRACE_SECONDS if options.follow else TRACE_SECONDS)
+    return {"job": options.id, **which, "seconds": str(seconds)}
+
+
 def _run_for_perfetto(options: argparse.Namespace) -> int:
     """Writes a file when the trace is over. Raises JobLensError."""
     if options.output is None and sys.stdout.isatty():
         kept_trace.output(None, b"")  # says so before, not after
     made, packets = Perfetto(printable(options.id)), bytearray()
-    arguments = {"job": options.id, "spec": options.spec, "seconds": str(options.seconds)}
+    arguments = _asked(options)
     for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "trace", arguments):
         if kind != CONTENT:
             print(f"joblens: {said.decode()}", file=sys.stderr, flush=True)

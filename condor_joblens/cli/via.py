@@ -20,7 +20,7 @@ from types import FrameType
 
 from condor_joblens.cli.tail import Harmless
 from condor_joblens.common.condor_commands import search_path
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 
 CONDOR_TAIL, SSH = "condor_tail", "ssh"
 
@@ -45,11 +45,11 @@ _WORDS = {
 def run(options: argparse.Namespace) -> int:
     """Says what it is, has it done and writes what comes; exit code 0. Raises JobLensError."""
     if options.json:
-        raise JobLensError("what comes by --via is text: leave --json away")
+        raise UsageError("what comes by --via is text: leave --json away")
     if getattr(options, "cluster", None) is not None:
-        raise JobLensError("by --via one job is asked: leave --cluster away")
+        raise UsageError("by --via one job is asked: leave --cluster away")
     if options.id is None or not _JOB.fullmatch(options.id):
-        raise JobLensError("by --via a job is named by its cluster and process: 12.0")
+        raise UsageError("by --via a job is named by its cluster and process: 12.0")
     print(f"joblens: {_WORDS[options.via]}", file=sys.stderr, flush=True)
     if options.command == "ps":
         print("joblens: these are your processes on that machine, of this job or not", file=sys.stderr, flush=True)
@@ -69,7 +69,7 @@ def _condor_tail(options: argparse.Namespace) -> list[str]:
     if options.file == "stderr":
         return [*command, "-no-stdout", "-stderr", options.id]
     if options.file.startswith("-"):
-        raise JobLensError("condor_tail takes no name that begins with a hyphen")
+        raise UsageError("condor_tail takes no name that begins with a hyphen")
     return [*command, "-no-stdout", options.id, options.file]
 
 
@@ -87,37 +87,50 @@ def _ssh(options: argparse.Namespace) -> list[str]:
     return ["condor_ssh_to_job", "-keygen-options", "-t ed25519", options.id, there]
 
 
-def _leave(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)
-
-
 class _Program:
     """A program of HTCondor's, with what it starts. All of it ends with the block."""
 
     def __init__(self, command: list[str], seconds: float, most: int | None) -> None:
-        """Starts it. Raises JobLensError if it is missing."""
-        self._name, self._seconds, self._most = command[0], seconds, most
-        program = shutil.which(self._name, path=search_path())
-        if program is None:
-            raise JobLensError(f"{self._name} is not in the PATH: is HTCondor installed on this machine?")
-        pipe = subprocess.PIPE
-        try:
-            self._process = subprocess.Popen(
-                [program, *command[1:]], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
-            )
-        except (OSError, ValueError) as error:
-            raise JobLensError(f"{self._name} can't be run: {error}") from None
+        """It is started by `with`."""
+        self._command, self._name, self._seconds, self._most = command, command[0], seconds, most
+        self._is_started, self._left_by = False, 0
         self._out = Harmless() if sys.stdout.isatty() else None
         self._kept, self._said, self._silent = b"", b"", True
 
     def __enter__(self) -> _Program:
-        # it has a session of its own, so nothing that ends us ends it
-        self._before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+        """Starts it. Raises JobLensError if it is missing."""
+        # it has a session of its own, so nothing that ends us ends it: before it begins, who does so is heard
+        self._before = {number: signal.signal(number, self._leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            self._process = self._start()
+            self._is_started = True
+            if self._left_by:
+                self._leave(self._left_by, None)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _leave(self, number: int, _: FrameType | None) -> None:
+        self._left_by = number
+        if self._is_started:
+            sys.exit(128 + number)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        program = shutil.which(self._name, path=search_path())
+        if program is None:
+            raise JobLensError(f"{self._name} is not in the PATH: is HTCondor installed on this machine?")
+        command, pipe = [program, *self._command[1:]], subprocess.PIPE
+        try:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)
+        except (OSError, ValueError) as error:
+            raise JobLensError(f"{self._name} can't be run: {error}") from None
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if not self._is_started:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()

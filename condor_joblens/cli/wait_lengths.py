@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     parts = about.run.split("#")
     job = parts[-3] if len(parts) > 3 else about.run
     if options.json:
-        print(json.dumps({"Job": job, **record(found)}, indent=2))
+        print(json.dumps({"JobId": job, **record(found)}, indent=2))
     else:
         print("\n".join(page(found, job, about.node, style())))
     return 0

@@ -28,4 +28,5 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     state["activated"][run] = True
     node.begin_counting(run, request.pid)
     answer = {"level": text(node.runs.rows["level"][run])}
-    return {**answer, "python": "raises"} if node.traces_python(run) else answer
+    python = node.traces_python(run)
+    return {**answer, "python": python} if python else answer

@@ -12,6 +12,7 @@ from condor_joblens.commands import authority
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.model.metrics import text
 from condor_joblens.shm.artifact_header import HEADER_BYTES
 from condor_joblens.shm.artifacts import ArtifactGone, ArtifactReader, StoredArtifact
 
@@ -63,8 +64,8 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
 
 
 _NEEDS = (
-    "a profile needs level profile, a trace +JobLensTrace and level trace, and a hang report a job that has seemed to "
-    "hang"
+    "a profile needs level profile, as a crash does, a trace +JobLensTrace and level trace, last events level trace, "
+    "a hang report a hang"
 )
 
 
@@ -73,7 +74,8 @@ def _of_run(node: NodeProtocol, run: int) -> list[StoredArtifact]:
     number = int(node.runs.rows["run_number"][run])
     found = [stored for stored in node.artifacts.stored() if stored.run_number == number]
     if not found:
-        raise Refused(f"nothing is kept of this run yet: {_NEEDS}")
+        level = text(node.runs.rows["level"][run])
+        raise Refused(f"nothing is kept of this run yet, which is at level {level}: {_NEEDS}")
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from condor_joblens.commands import (
     activate,
     artifacts,
+    ask,
     authority,
     entries,
     evidence,
@@ -15,6 +16,7 @@ from condor_joblens.commands import (
     level,
     notify,
     owner_verbs,
+    python,
     raised,
     say,
 )
@@ -47,8 +49,10 @@ class Dispatcher:
             "activate": (activate.find, activate.answer),
             "level": (level.find, level.answer),
             "last": (last.find, last.answer),
+            "ask": (ask.find, ask.answer),
             "say": (say.find, say.answer),
             "raised": (raised.find, raised.answer),
+            "python": (python.find, python.answer),
         }
         self._streams: dict[str, Begin] = {
             "watch": self._watch,

@@ -34,7 +34,7 @@ def named(node: NodeProtocol, request: Request) -> int:
     if name.isdigit():
         found |= np.char.startswith(rows["job_id"][runs], encoded + b".")
     if not found.any():
-        raise Refused(f"no job {name[:60]} runs on this node")
+        raise Refused(f"no job {name[:60]} runs on this node; if it ran here and has ended, `joblens job` tells of it")
     meant = runs[found].tolist()
     if len(meant) > 1:
         own = meant if request.uid == 0 else [run for run in meant if authority.is_owner(node, request, run)]

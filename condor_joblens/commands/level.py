@@ -23,8 +23,10 @@ NOT_SO_OFTEN = 2.0
 ANSWERED = ("job_id", "slot", "level", "policy", "reason", "note")
 """Columns of the run that the answer has, as far as they say something."""
 
-IO_BEGAN = "level io began "
-"""So begins the note about what level io has missed."""
+_AS_OWNER = "; from an access point, root too asks as the job's owner"
+
+LATE_IO = "late_io"
+"""Cause of the note about what level io has missed."""
 
 
 def find(node: NodeProtocol, request: Request) -> int:
@@ -36,28 +38,30 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     """Gives a run a level by hand, takes that back, or only tells what it has. Raises Refused."""
     state = node.runs.state
     level, clear = request.arguments.get("level"), request.arguments.get("clear", False)
-    if (level is not None or clear) and (why := node.level_refusal(run, level, request.uid == 0)):
-        raise Refused(why)
-    if request.uid != 0 and time.monotonic() - state["override_changed_at"][run] < NOT_SO_OFTEN:
+    changes = level is not None or clear
+    if changes and (why := node.level_refusal(run, level, request.uid == 0)):
+        raise Refused(why + _AS_OWNER if _is_super_user(request) else why)
+    if changes and request.uid != 0 and time.monotonic() - state["override_changed_at"][run] < NOT_SO_OFTEN:
         raise Refused("it was changed a moment ago: try again in two seconds")
     if level is not None:
         _give(node, run, level, request)
     elif clear:
         state["override_until"][run] = 0
         node.log(f"{node.describe(run)}: {asker(request)} took the level given by hand back")
-    if level is not None or clear:
+    if changes:
         state["override_changed_at"][run] = time.monotonic()
         node.apply_levels(run)
     row = node.runs.rows[run]
     told = {column: text(row[column]) for column in ANSWERED if row[column]}
-    return {**told, "note": _of_its_level(told["note"], told.get("level", ""))} if "note" in told else told
+    if "note" in told and told.get("level") in (Level.OFF.word, Level.BASIC.word):
+        told["note"] = node.note(run, without=LATE_IO)  # that is about numbers which are not counted now
+    if kept := node.kept_low(run):
+        told["note"] = "; ".join(filter(None, (told.get("note"), kept)))
+    return told
 
 
-def _of_its_level(note: str, level: str) -> str:
-    """The note without what is about the numbers of io alone, if these are not counted now."""
-    if level not in (Level.OFF.word, Level.BASIC.word):
-        return note
-    return "; ".join(part for part in note.split("; ") if not part.startswith(IO_BEGAN))
+def _is_super_user(request: Request) -> bool:
+    return request.vouched is not None and not request.vouched.is_his_own and not request.vouched.is_staff
 
 
 def _give(node: NodeProtocol, run: int, level: Level, request: Request) -> None:

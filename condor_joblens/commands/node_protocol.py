@@ -51,12 +51,18 @@ class NodeProtocol(Protocol):
     def sandbox(self, run: int) -> JobSandbox | None:
         """The folder of the run's starter; None if it is unknown."""
 
+    def cgroup(self, run: int) -> str:
+        """The folder of the run's cgroup."""
+
     @property
     def remote(self) -> Remote | None:
         """What commands from afar need; None: the node takes none."""
 
     def describe(self, run: int) -> str:
         """The run in a line of the log."""
+
+    def note(self, run: int, without: str = "") -> str:
+        """The run's note, except what is of the cause `without`, as `late_io`."""
 
     def run_of_process(self, pid: int, slot: str, scratch: str) -> int:
         """The run in whose cgroup the process is; `slot` and `scratch` are what it claims. Raises Refused."""
@@ -73,8 +79,11 @@ class NodeProtocol(Protocol):
     def begin_counting(self, run: int, pid: int) -> None:
         """The wrapper, which is this process, starts the job now: all counters begin at zero."""
 
-    def traces_python(self, run: int) -> bool:
-        """Whether Pythons of the job are to tell of exceptions that end them: it asks for that, and may have it."""
+    def traces_python(self, run: int) -> str:
+        """What its Pythons are to tell of: `raises`, or `calls` as well; empty: nothing, or it may not have that."""
+
+    def python_ring(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
+        """What this process of the job is to record (commands/python.py), and its ring's descriptor. Raises Refused."""
 
     def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
         """A Python of the job, which is this process, ends of an exception. Raises Refused if it is not traced."""
@@ -84,6 +93,9 @@ class NodeProtocol(Protocol):
 
         `level` None: the level that was given by hand is taken back.
         """
+
+    def kept_low(self, run: int) -> str:
+        """Which entry keeps the run from a closer level, if its row does not name it; empty if none."""
 
     def take_entries(self, packet: bytes) -> None:
         """The entries in it hold from now on, and no others. Raises BadEntries."""

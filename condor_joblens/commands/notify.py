@@ -10,10 +10,11 @@ import time
 from condor_joblens.commands import authority, find_run
 from condor_joblens.commands.authority import asker, payer
 from condor_joblens.commands.node_protocol import NodeProtocol
+from condor_joblens.common import redact
 from condor_joblens.common.errors import printable
 from condor_joblens.control.audit import Audit
 from condor_joblens.control.stream import Stream
-from condor_joblens.control.verbs import MOST_NOTICE, Refused, Request
+from condor_joblens.control.verbs import Refused, Request
 
 
 def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) -> None:
@@ -33,7 +34,6 @@ def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) ->
 
 
 def _line(request: Request) -> bytes:
-    """What is said, in one line: nothing in it can end that, or make another one."""
+    """What is said, as it was typed but for what could end the line or fool a terminal; the time is UTC."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    said = printable(request.arguments["text"], 6 * MOST_NOTICE)
-    return f"{when} {asker(request)}: {said}\n".encode("utf-8", "backslashreplace")
+    return f"{when} {asker(request)}: {redact.printable(request.arguments['text'])}\n".encode()

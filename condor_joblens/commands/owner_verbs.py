@@ -17,13 +17,16 @@ from condor_joblens.common.errors import printable
 from condor_joblens.common.signals import signal_name
 from condor_joblens.control.audit import Audit
 from condor_joblens.control.stream import Stream
-from condor_joblens.control.verbs import Refused, Request
+from condor_joblens.control.verbs import MOST_TRACE_SECONDS, Refused, Request
 from condor_joblens.model.metrics import text
 
 Arguments = dict[str, Any]
 
 TRACE_SECONDS = 10
 """How long functions are traced, if nobody says."""
+
+PEEK_EVERY = 2
+"""Seconds between two values of a series, if nobody says."""
 
 REQUESTS: dict[str, Callable[[Arguments], dict[str, object]]] = {
     "ps": lambda _: {},
@@ -37,11 +40,21 @@ REQUESTS: dict[str, Callable[[Arguments], dict[str, object]]] = {
     "log": lambda given: {"lines": given["lines"], "follow": given.get("follow", False)},
     "get": lambda given: {"file": given["file"], "offset": given.get("offset", 0)},
     "env": lambda given: {"pid": given.get("pid", 0)},
-    "peek": lambda given: {"spec": given["spec"], "pid": given.get("pid", 0)},
+    "peek": lambda given: {
+        "spec": given["spec"],
+        "pid": given.get("pid", 0),
+        "follow": given.get("follow", False),
+        "every": given.get("every", PEEK_EVERY),
+        "seconds": given.get("seconds", MOST_TRACE_SECONDS),
+    },
     "node": lambda _: {},
     "ls": lambda given: {"folder": given.get("folder", ".")},
     "kill": lambda given: {"pid": given.get("pid", 0), "signal": given["signal"]},
-    "trace": lambda given: {"spec": given["spec"], "seconds": given.get("seconds", TRACE_SECONDS)},
+    "trace": lambda given: {
+        "spec": given.get("spec", ""),
+        "seconds": given.get("seconds", TRACE_SECONDS),
+        "follow": given.get("follow", False),
+    },
 }
 """Each verb, and what the owner's child is asked (owner_commands/)."""
 
@@ -56,10 +69,13 @@ _SAID: dict[str, Callable[[Arguments], str]] = {
     "log": lambda given: f"log{' -f' if given.get('follow') else ''}",
     "get": lambda given: f"get {printable(given['file'], 200)} from byte {given.get('offset', 0)} on",
     "env": lambda given: f"env {given.get('pid') or ''}".rstrip(),
-    "peek": lambda given: f"peek {printable(given['spec'], 200)} {given.get('pid') or ''}".rstrip(),
+    "peek": lambda given: (
+        f"peek {printable(given['spec'], 200)} {given.get('pid') or ''}".rstrip()
+        + (f" --every {given.get('every', PEEK_EVERY)}s" if given.get("follow") else "")
+    ),
     "node": lambda _: "node",
     "ls": lambda given: f"ls {printable(given.get('folder', '.'), 200)}",
-    "trace": lambda given: f"trace {printable(given['spec'], 200)}",
+    "trace": lambda given: f"trace {'--follow' if given.get('follow') else printable(given.get('spec', ''), 200)}",
     "kill": lambda given: f"kill {signal_name(given['signal'])} {given.get('pid') or ''}".rstrip(),
 }
 """Each verb in a line of the log."""
@@ -69,6 +85,8 @@ def begin(node: NodeProtocol, audit: Audit, request: Request, stream: Stream) ->
     """Finds the run, checks who asks, and has it done. Raises Refused."""
     said = _SAID[request.verb](request.arguments)
     try:
+        if request.verb == "trace" and ("spec" in request.arguments) == request.arguments.get("follow", False):
+            raise Refused("trace needs either spec or follow")
         audit.pace(payer(request))
         run = find_run.of(node, request)
         authority.check(node, request, run)
@@ -102,7 +120,7 @@ def _jobs(node: NodeProtocol, request: Request, run: int) -> dict[str, object]:
     found = [each for each in runs[node.runs.state["named"][runs]].tolist() if _is_his(node, request, run, each)]
     jobs = [
         {
-            "Job": text(rows["job_id"][each]),
+            "JobId": text(rows["job_id"][each]),
             "Slot": text(rows["slot"][each]),
             "Level": text(rows["level"][each]),
             "StartTime": int(rows["start_time"][each]),

@@ -8,13 +8,21 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Union
 
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, Refusal, UsageError, printable
 from condor_joblens.control import frames
 from condor_joblens.control.frames import FrameError, Words
-from condor_joblens.control.verbs import REFUSED, VERBS
+from condor_joblens.control.verbs import REFUSED, VERBS, Refused, understand
 
 PATIENCE = 10.0
 """Seconds to wait for an answer: joblensd takes its time if many ask."""
+
+
+class Lost(JobLensError):
+    """The connection has ended before the answer: what was asked for may have been done."""
+
+
+class Silent(Lost):
+    """No answer has come in time: what was asked for may be done yet."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +60,20 @@ Value = Union[str, bytes]
 
 
 def ask(path: str, verb: str, arguments: Mapping[str, str], patience: float = PATIENCE) -> dict[str, str]:
-    """The fields of joblensd's answer, fit to print. Raises JobLensError if it refuses or does not answer.
+    """The fields of joblensd's answer, fit to print. Raises JobLensError if it refuses.
 
+    Lost is raised if nobody knows whether it was done.
     In version 1, which any joblensd understands: a request has 4096 bytes at most, and of an answer 512 arrive.
     """
+    check(verb, arguments)
     packet = frames.encode_packet(verb, _values(arguments), frames.MAX_REQUEST_1 + 1)
     if len(packet) > frames.MAX_REQUEST_1:
         raise JobLensError(f"a request has at most {frames.MAX_REQUEST_1} bytes: write less")
     with _connected(path, patience) as connection:
         connection.send(packet)
         answer = connection.recv(frames.MAX_ANSWER_1)
+    if not answer:
+        raise Lost("joblensd has ended the connection before its answer: it was restarted, and may have done this")
     return granted(verb, read_answer(answer))
 
 
@@ -79,9 +91,11 @@ def stream(
     `grants` is the word that ends it well, if the verb is none of joblensd's.
     `silence` is for each after it; None: it lives, and when there is more to say is for the verb to know.
 
-    Raises JobLensError if joblensd refuses, does not answer, or ends it before its time. Whoever stops iterating and
-    closes the generator cancels the request.
+    Raises JobLensError if joblensd refuses, Silent if it does not answer, and Lost if it ends it before its time.
+    Whoever stops iterating and closes the generator cancels the request.
     """
+    if server is JOBLENSD:
+        check(verb, arguments)
     assembler = frames.Assembler(frames.DATA + frames.END, frames.MAX_ANSWER)
     request = frames.encode_words(verb, _values(arguments))
     if len(request) > frames.MAX_REQUEST:
@@ -97,16 +111,17 @@ def stream(
             elif message is not None:
                 granted(verb, _words(message[1]), server, grants)
                 return
-    raise JobLensError(server.has_ended)
+    raise Lost(server.has_ended)
 
 
 def granted(verb: str, words: Words, server: Server = JOBLENSD, grants: str = "") -> dict[str, str]:
-    """The fields of an answer that grants, fit to print. Raises JobLensError for any other."""
+    """The fields of an answer that grants, fit to print. Raises Refusal, or JobLensError if it makes no sense."""
     fields = {name: printable(value.decode("utf-8", "replace"), 1000) for name, value in words.fields.items()}
     if words.word == (grants or VERBS[verb].granted):
         return fields
-    reason = fields.get("reason", "it does not say why") if words.word == REFUSED else "its answer makes no sense"
-    raise JobLensError(f"{server.refuses}: {reason}")
+    if words.word != REFUSED:
+        raise JobLensError(f"{server.refuses}: its answer makes no sense")
+    raise Refusal(f"{server.refuses}: {fields.get('reason', 'it does not say why')}")
 
 
 def read_answer(packet: bytes) -> Words:
@@ -138,6 +153,14 @@ def _other_protocol() -> JobLensError:
     return JobLensError("joblensd answers in another protocol: install the same version of both")
 
 
+def check(verb: str, arguments: Mapping[str, Value]) -> None:
+    """Raises UsageError for arguments of which nobody has to be asked: no joblensd takes them."""
+    try:
+        understand(Words(verb, _values(arguments)), 0, 0, 2)
+    except Refused as refused:
+        raise UsageError(printable(str(refused), 300)) from None
+
+
 def _values(arguments: Mapping[str, Value]) -> dict[str, bytes]:
     return {
         name: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
@@ -147,12 +170,14 @@ def _values(arguments: Mapping[str, Value]) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _connected(path: str, patience: float, server: Server = JOBLENSD) -> Iterator[socket.socket]:
-    """A connection to the socket. Raises JobLensError if it can't be had, or if reading or writing fails within."""
+    """A connection to the socket. Raises JobLensError if it can't be had, Silent if reading or writing fails within."""
+    kind: type[JobLensError] = JobLensError
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(patience)
             connection.connect(path)
+            kind = Silent
             yield connection
     except OSError as error:
         why = error.strerror or f"no answer within {patience:g} s"
-        raise JobLensError(f"{path}: {why}; {server.is_it_there}") from None
+        raise kind(f"{path}: {why}; {server.is_it_there}") from None

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError, Refusal, printable
 from condor_joblens.control import frames
 from condor_joblens.control.frames import FrameError
 
@@ -101,6 +101,6 @@ def _signed(words: frames.Words) -> Signed:
     raise _refusal(words)
 
 
-def _refusal(words: frames.Words) -> JobLensError:
+def _refusal(words: frames.Words) -> Refusal:
     reason = printable(words.fields.get("reason", b"it does not say why").decode("utf-8", "replace"), 300)
-    return JobLensError(f"joblens-door refuses: {reason}")
+    return Refusal(f"joblens-door refuses: {reason}")

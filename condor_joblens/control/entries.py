@@ -46,8 +46,11 @@ MOST_ENTRIES = 50
 MAX_BYTES = 61440
 """Of a list, signature included: a request of joblens/2 has room for it."""
 
-MAX_PERIOD = 3600.0
-"""Seconds, as policies may say at most (policy_answers.PERIODS)."""
+MIN_PERIOD, MAX_PERIOD = 0.1, 3600.0
+"""Seconds, as policies may say (policy_answers.PERIODS)."""
+
+MAX_TEXT, MAX_REASON = 256, 200
+"""Characters of each text of an entry, and of its reason."""
 
 SIGNATURE_BYTES = 64
 
@@ -55,7 +58,6 @@ LIST, QUESTION = b"joblens-entries/1\0", b"joblens-preview/1\0"
 """How they begin: what holds, and the question about an entry that does not hold yet."""
 
 _NUMBER = struct.Struct("<Q")
-_MAX_TEXT, _MAX_REASON = 256, 200
 _NAME = re.compile(r"e[0-9a-f]{8}")
 _ANY = -1  # of a cluster
 
@@ -120,13 +122,18 @@ class Entry:
     def may_share_jobs(self, other: Entry) -> bool:
         """Whether one job can be of both; by their expressions nothing is left out."""
         hosts = self.node.partition(".")[0], other.node.partition(".")[0]
-        group, others_group = f"{self.group}.", f"{other.group}."
+        groups = self.group, other.group
         return (
             all(_may_be_one(*pair) for pair in ((self.vo, other.vo), (self.executable, other.executable), hosts))
             and (self.cluster == other.cluster or _ANY in (self.cluster, other.cluster))
             and all(map(_may_be_one, self.user.partition("@"), other.user.partition("@")))
-            and (not (self.group and other.group) or group.startswith(others_group) or others_group.startswith(group))
+            and (not all(groups) or is_of_group(*groups) or is_of_group(*reversed(groups)))
         )
+
+
+def is_of_group(group: str, above: str) -> bool:
+    """Whether an accounting group is `above`, or one below it. HTCondor compares their names without case."""
+    return f"{group}.".lower().startswith(f"{above}.".lower())
 
 
 def _may_be_one(one: str, other: str) -> bool:
@@ -144,11 +151,12 @@ class EntryList:
 
 def check(entry: Entry) -> None:
     """Returns if its author may say this. Raises BadEntries with what is wrong."""
-    texts = [getattr(entry, name) for name in _TEXTS]
-    if not all(len(text) <= _MAX_TEXT and text.isprintable() and text.isascii() for text in texts):
-        raise BadEntries(f"write at most {_MAX_TEXT} printable ASCII characters")
-    if not entry.author or not entry.reason or len(entry.reason) > _MAX_REASON:
-        raise BadEntries(f"an entry has an author, and a reason of at most {_MAX_REASON} characters")
+    for name in _TEXTS:
+        text, most = getattr(entry, name), MAX_REASON if name == "reason" else MAX_TEXT
+        if len(text) > most or not (text.isprintable() and text.isascii()):
+            raise BadEntries(f"{name}: write at most {most} printable ASCII characters")
+    if not entry.author or not entry.reason:
+        raise BadEntries("an entry has an author and a reason")
     if not _NAME.fullmatch(entry.name):
         raise BadEntries("an entry's name is e and eight hexadecimal digits")
     if not 0 < entry.ends - entry.begins <= MAX_SECONDS * 1000:
@@ -158,13 +166,14 @@ def check(entry: Entry) -> None:
     if entry.least is None and entry.most is None and not entry.period:
         raise BadEntries("an entry says a level, at least or at most, or a period")
     if entry.least is not None and entry.most is not None and entry.least > entry.most:
-        raise BadEntries(f"at least {entry.least.word} and at most {entry.most.word} can't both be")
-    if not (entry.period == 0 or 0.1 <= entry.period <= MAX_PERIOD):
-        raise BadEntries(f"a period is from 0.1 to {MAX_PERIOD:g} s")
+        raise BadEntries(f"at least {entry.least.word} and at most {entry.most.word} contradict each other")
+    if not (entry.period == 0 or MIN_PERIOD <= entry.period <= MAX_PERIOD):
+        raise BadEntries(f"a period is from {MIN_PERIOD:g} to {MAX_PERIOD:g} s")
     if not _ANY <= entry.cluster < 1 << 31:
         raise BadEntries(f"a cluster is from 0 to {(1 << 31) - 1}")
     if entry.role in (Role.MANAGER, Role.OWNER) and (entry.most is not None or entry.period):
-        raise BadEntries(f"an entry of a role {entry.role.value} says `at least` only: it watches closer, and no less")
+        whose = "group's manager" if entry.role is Role.MANAGER else "job's owner"
+        raise BadEntries(f"an entry of a {whose} watches closer, and no less: it says --at-least, and no period")
     if entry.role is Role.MANAGER and not entry.group:
         raise BadEntries("an entry of a group's manager is for that group")
     if entry.role is Role.OWNER and (entry.user != entry.author or "@" not in entry.user):

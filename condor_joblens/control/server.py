@@ -26,7 +26,7 @@ from condor_joblens.control import frames
 from condor_joblens.control.frames import Assembler, FrameError, Words
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.user_turns import Share, Unlimited, UserTurns
-from condor_joblens.control.verbs import REFUSED, VERBS, Refused, Request, understand
+from condor_joblens.control.verbs import REFUSED, VERBS, Refused, Request, WithFile, understand
 
 MAX_CONNECTIONS = 256
 """Connections whose request has not been answered."""
@@ -245,7 +245,7 @@ class ControlServer:
             packets = list(frames.frames(frames.END, frames.encode_words(word, values)))
         with contextlib.suppress(OSError):
             for packet in packets:
-                connection.send(packet)
+                descriptors.send(connection, packet, [fields.descriptor] if isinstance(fields, WithFile) else [])
         self._drop(connection)
 
     def _drop(self, connection: socket.socket) -> None:

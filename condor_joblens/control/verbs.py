@@ -59,6 +59,14 @@ class Request:
     vouched: Vouched | None = None  # then `uid` is the job's owner, whose part this is
 
 
+class WithFile(dict[str, str]):
+    """The fields of an answer with which a descriptor goes; that stays the sender's."""
+
+    def __init__(self, fields: Mapping[str, str], descriptor: int) -> None:
+        super().__init__(fields)
+        self.descriptor = descriptor
+
+
 @dataclass(frozen=True)
 class Verb:
     """One thing that can be asked."""
@@ -67,6 +75,7 @@ class Verb:
     arguments: Mapping[str, Callable[[bytes], Any]]  # name -> parser, which raises ValueError with what is wrong
     required: tuple[str, ...] = ()
     streams: bool = False  # the answer has DATA before its end; only joblens/2 can carry it
+    acts: bool = False  # twice is not the same as once
 
 
 def text(most: int, least: int = 1) -> Callable[[bytes], str]:
@@ -133,7 +142,7 @@ def signal_number(value: bytes) -> int:
 
 
 def trace_seconds(value: bytes) -> int:
-    """A whole number of seconds from 1 to MOST_TRACE_SECONDS."""
+    """A whole number of seconds from 1 to MOST_TRACE_SECONDS: for a trace, or a series of values."""
     found = number(MOST_TRACE_SECONDS)(value)
     if found == 0:
         raise ValueError("is at least 1")
@@ -180,17 +189,22 @@ VERBS: dict[str, Verb] = {
         {"line": text(1000), "place": text(1000), "traceback": text(MOST_TRACEBACK)},
         required=("line", "traceback"),
     ),
+    # a Python of a job, of its own run: with the answer comes a ring for its calls (tracing/python_ring.py), and
+    # patterns of the files whose calls are recorded
+    "python": Verb("recorded", {"version": text(16)}, required=("version",)),
     # a job's wrapper: the job is about to start. In the local universe a job has no slot
     "activate": Verb("traced", {"slot": text(256, least=0), "scratch": text(4096, least=0)}),
     # a person: the level of a running job is changed for a while, or only told
-    "level": Verb("done", {"job": JOB, "level": level, "for": seconds, "clear": flag}, required=("job",)),
+    "level": Verb("done", {"job": JOB, "level": level, "for": seconds, "clear": flag}, required=("job",), acts=True),
     # a person: the job's row (metrics.ROW) now, and again whenever its numbers are taken, until the run is over.
     # `schema` is metrics.SCHEMA_HASH in hexadecimal digits, by which both sides know that they mean the same columns
     "watch": Verb("over", {"job": JOB, "schema": text(16)}, required=("job", "schema"), streams=True),
     # a person: what each thread of the job does and waits for, in lines of JSON, the surest first
     "evidence": Verb("over", {"job": JOB}, required=("job",), streams=True),
     # a person: what the job did last is kept as an artifact, as if it had died now
-    "last": Verb("done", {"job": JOB}, required=("job",)),
+    "last": Verb("done", {"job": JOB}, required=("job",), acts=True),
+    # root: the folder of the job's cgroup, to ask about it by a BPF program of his own (condor_joblens/ask)
+    "ask": Verb("done", {"job": JOB}, required=("job",)),
     # a person: the headers (struct joblens_artifact) of what is kept about a run that lives or is over; with a name, or
     # a kind, of which the newest is meant: that file, in pieces. `all`: of every run and job that `job` means
     "artifacts": Verb("over", {"job": JOB, "name": text(64), "all": flag}, required=("job",), streams=True),
@@ -214,22 +228,44 @@ VERBS: dict[str, Verb] = {
     "get": Verb("over", {"job": JOB, "file": text(4096), "offset": number(1 << 62)}, ("job", "file"), streams=True),
     # the variables of one process, without `pid` of the job's first, each a JSON object
     "env": Verb("over", {"job": JOB, "pid": number(MOST_PID)}, ("job",), streams=True),
-    # a variable of the job's processes, or of one (model/peek_spec.py), each a JSON object
-    "peek": Verb("over", {"job": JOB, "spec": text(1000), "pid": number(MOST_PID)}, ("job", "spec"), streams=True),
+    # a variable of the job's processes, or of one (model/peek_spec.py), each a JSON object; with `follow` again after
+    # `every` seconds each, for so many `seconds`
+    "peek": Verb(
+        "over",
+        {
+            "job": JOB,
+            "spec": text(1000),
+            "pid": number(MOST_PID),
+            "follow": flag,
+            "every": trace_seconds,
+            "seconds": trace_seconds,
+        },
+        required=("job", "spec"),
+        streams=True,
+    ),
     # the job's machine, and the asker's jobs on it, each a JSON object
     "node": Verb("over", {"job": JOB}, ("job",), streams=True),
     "cat": Verb("over", {"job": JOB, "file": text(4096)}, required=("job", "file"), streams=True),
     "ls": Verb("over", {"job": JOB, "folder": text(4096)}, required=("job",), streams=True),
     # a signal for one process of the job, without `pid` for its first; what has got it, as a JSON object
     "kill": Verb(
-        "over", {"job": JOB, "pid": number(MOST_PID), "signal": signal_number}, required=("job", "signal"), streams=True
+        "over",
+        {"job": JOB, "pid": number(MOST_PID), "signal": signal_number},
+        required=("job", "signal"),
+        streams=True,
+        acts=True,
     ),
     # the job is told something, in a file of its scratch folder (owner_files/notices.py). Nothing comes but the end
-    "notify": Verb("over", {"job": JOB, "text": text(MOST_NOTICE)}, required=("job", "text"), streams=True),
+    "notify": Verb("over", {"job": JOB, "text": text(MOST_NOTICE)}, required=("job", "text"), streams=True, acts=True),
     # calls of the functions that `spec` means (model/trace_spec.py), for so long: messages as of the three above, with
-    # JSON objects: `calls` as they end, and in the end a `summary`
+    # JSON objects: `calls` as they end, and in the end a `summary`. `follow`: of the trace that stands for the job's
+    # life, without `spec`
     "trace": Verb(
-        "over", {"job": JOB, "spec": text(1000), "seconds": trace_seconds}, required=("job", "spec"), streams=True
+        "over",
+        {"job": JOB, "spec": text(1000), "seconds": trace_seconds, "follow": flag},
+        required=("job",),
+        streams=True,
+        acts=True,
     ),
     # whoever carries it: another verb, for which the job's access point vouches (warrants.py). `job` only says where to
     # look for its key. From the moment that the warrant is taken the answer is sealed (sealed_answers.py)

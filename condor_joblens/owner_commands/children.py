@@ -18,6 +18,8 @@ READS = (
 
 SECONDS = 15.0
 
+FOLLOWED_BYTES = 192 << 20
+
 Main = Callable[[Answers, dict[str, Any], int, int], None]
 """Answers a request about the job whose scratch folder and cgroup these descriptors are. Raises Failed."""
 
@@ -28,8 +30,16 @@ class Verb:
 
     main: Main
     calls: tuple[str, ...]
-    seconds: float = SECONDS
+    seconds: float = SECONDS  # for what is followed; all else has SECONDS
     cpu_seconds: float = SECONDS
+
+    def times(self, request: dict[str, Any]) -> tuple[float, float]:
+        """Seconds, and seconds of CPU, for this request."""
+        return (self.seconds, self.cpu_seconds) if request.get("follow") else (SECONDS, SECONDS)
+
+    def memory(self, request: dict[str, Any], most: int) -> int:
+        """Bytes of its own for this request, where others have `most`: what is followed may live for an hour."""
+        return min(most, FOLLOWED_BYTES) if request.get("follow") else most
 
 
 VERBS = {

@@ -106,6 +106,8 @@ class File:
         """Tells its end."""
         size = os.fstat(self._file).st_size
         self._at = start_of_lines(self._file, size, lines)
+        if 0 < self._at == size - MOST_BYTES:
+            self._answers.notice(f"{self._at} bytes before these are not shown: no more than {MOST_BYTES} are")
         self._tell(size)
 
     def go_on(self) -> None:
@@ -145,7 +147,7 @@ class File:
 
 def follow(answers: Answers, files: Sequence[File], cgroup: int) -> None:
     """Tells what is written to them until the job has no process any more, or FOLLOWED_SECONDS are over."""
-    until, looks = time.monotonic() + FOLLOWED_SECONDS, 0
+    until, most, looks = time.monotonic() + FOLLOWED_SECONDS, time.process_time() + FOLLOWED_CPU_SECONDS, 0
     while time.monotonic() < until:
         lives = looks % 5 > 0 or not job_processes.is_empty(cgroup)
         for file in files:
@@ -159,7 +161,7 @@ def follow(answers: Answers, files: Sequence[File], cgroup: int) -> None:
                 file.look_for_another()
         if answers.is_left(PERIOD):
             return
-        if time.process_time() > FOLLOWED_CPU_SECONDS:
+        if time.process_time() > most:
             answers.notice(f"a file is followed for {FOLLOWED_CPU_SECONDS:.0f} s of CPU time: ask again")
             return
     answers.notice(f"a file is followed for {FOLLOWED_SECONDS / 60:.0f} minutes: ask again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Optional, Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
-from condor_joblens.common.same_mount import open_in
+from condor_joblens.common.same_mount import folder_in, open_in
 from condor_joblens.owner_files import notices, progress, reports
 from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files.notices import NoticeResult
@@ -27,6 +28,7 @@ Version = Optional[tuple[int, int]]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _IO_BYTES = 4096  # /proc/PID/io has 120
 
 
@@ -120,19 +122,22 @@ class Operations:
         self._as, self._group, self._proc = as_owner, group, proc
 
     def open_folders(self, execute: str, starter: int) -> tuple[int, int] | None:
-        outer = self._open_folder(os.path.join(execute, f"dir_{starter}"), None)
-        if outer is None:
-            return None
-        if not _is_htcondors(execute, outer):  # what has these names there was made by the job's user
-            return outer, outer
-        ads, scratch = self._open_folder("htcondor", outer), self._open_folder("scratch", outer)
-        if ads is not None and scratch is not None:
-            os.close(outer)
-            return ads, scratch
-        for stray in (ads, scratch):
-            if stray is not None:
+        outer = self._starters_folder(execute, starter)
+        if outer is None or not _is_htcondors(execute, outer):  # what has these names there was made by the job's user
+            return None if outer is None else (outer, outer)
+        found: list[int] = []
+        try:
+            for name in ("htcondor", "scratch"):
+                found.append(self._open_folder(outer, name))
+        except OSError as error:
+            for stray in found:
                 os.close(stray)
-        return outer, outer
+            if error.errno in _NO_FOLDER:
+                return outer, outer
+            os.close(outer)  # the job's folder is below: this one is not the job's user's
+            return None
+        os.close(outer)
+        return found[0], found[1]
 
     def open_ad(self, folder: int, ad: Ad, not_owners: bool = False) -> int | None:
         owner = os.fstat(folder)
@@ -211,13 +216,29 @@ class Operations:
     def _as_owner_of(self, status: os.stat_result) -> AbstractContextManager[None]:
         return self._as(status.st_uid, status.st_gid)
 
-    def _open_folder(self, name: str, outer: int | None) -> int | None:
-        """Opens a folder as its owner, who alone may look into it."""
+    def _starters_folder(self, execute: str, starter: int) -> int | None:
         try:
-            with self._as_owner_of(os.stat(name, dir_fd=outer, follow_symlinks=False)):
-                return os.open(name, _FOLDER, dir_fd=outer)
+            above = os.open(execute, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return None
+        try:
+            return self._open_folder(above, f"dir_{starter}")
+        except OSError:
+            return None
+        finally:
+            os.close(above)
+
+    def _open_folder(self, outer: int, name: str) -> int:
+        """Opens a folder as its owner, who alone may look into it. Raises OSError.
+
+        Nobody's FUSE is asked, which would keep all jobs waiting. So EXDEV is raised where one is mounted over it.
+        """
+        place = folder_in(outer, name)
+        try:
+            with self._as_owner_of(os.fstat(place)):
+                return open_in(place, ".", _FOLDER)
+        finally:
+            os.close(place)
 
     def _write_ad(self, write: AdWrite) -> Written:
         owner = os.fstat(write.folder)

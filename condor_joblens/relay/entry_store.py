@@ -55,6 +55,10 @@ class EntryStore:
         signed.check(entry)
         self._keep([*self.holding(), entry])
 
+    def check_room(self, entry: Entry) -> None:
+        """Returns if it could be added. Raises BadEntries."""
+        signed.sign(dataclasses.replace(self.held, entries=(*self.holding(), entry)), self._key)
+
     def end(self, name: str) -> None:
         """From now on it does not. Raises OSError."""
         self._keep([entry for entry in self.holding() if entry.name != name])

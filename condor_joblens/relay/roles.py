@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.control.entries import Role
+from condor_joblens.control.entries import Role, is_of_group
 
-_LINES = "`administrator NAME`, `operator NAME`, `manager NAME GROUP` or `owners DOMAIN`"
+_LINES = "`administrator NAME`, `operator NAME`, `manager NAME GROUP`, `hub NAME` or `owners DOMAIN`"
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Roles:
 
     staff: dict[str, Role]  # administrators and operators, by the name of a user of this machine
     groups: dict[str, Sequence[str]]  # accounting groups by the name of their manager
+    hub: str = ""  # the user of the pages' hub on this machine: believed about who asks there, and what he is
     domain: str = ""  # of this machine's users in the pool: alice is alice@DOMAIN; empty: owners say nothing here
 
     def of(self, name: str) -> Role:
@@ -31,16 +32,17 @@ class Roles:
             return Role.OWNER
         raise JobLensError("you have no role here: the site's administrator gives them (--roles)")
 
-    def may(self, name: str, group: str) -> bool:
-        """Whether he manages this group, or one above it."""
-        return any(group == own or group.startswith(f"{own}.") for own in self.groups.get(name, ()))
+
+def within(group: str, groups: Sequence[str]) -> bool:
+    """Whether a group is one of these, or below one."""
+    return any(is_of_group(group, own) for own in groups)
 
 
 def read_roles(text: str) -> Roles:
     """A line each. Raises JobLensError with the wrong one."""
     staff: dict[str, Role] = {}
     groups: dict[str, list[str]] = {}
-    domain = ""
+    domain = hub = ""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
@@ -51,6 +53,8 @@ def read_roles(text: str) -> Roles:
             groups.setdefault(words[1], []).append(words[2])
         elif len(words) == 2 and words[0] == "owners":
             domain = words[1]
+        elif len(words) == 2 and words[0] == "hub":
+            hub = words[1]
         else:
             raise JobLensError(f"line {number} of the roles is not {_LINES}")
-    return Roles(staff, dict(groups), domain)
+    return Roles(staff, dict(groups), hub, domain)

@@ -85,6 +85,7 @@ OPEN_SECONDS = 10.0
 
 
 _READ_BYTES = 32 << 10
+_LOOK_SECONDS = 0.05
 """Of one read from TLS. For the 256 KiB that asyncio has, each connection would have that memory from its beginning."""
 
 _REMOTE = "remote "
@@ -373,6 +374,13 @@ class RelayServer:
         if reason and node.refusal != reason:
             self._tell(node, f"node {node.who.name} does not take entries: {printable(reason, 300)}")
         node.refusal = reason
+
+    async def entries_are_taken(self, seconds: float) -> None:
+        """Until all nodes have answered to the last list, and so many seconds at most."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while loop.time() < until and any(node.telling is not None for node in self._nodes.values()):
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def preview(self, packet: bytes, seconds: float) -> list[bytes]:
         """What each node answers to a question about an entry; empty from one that refuses, or did not in time.

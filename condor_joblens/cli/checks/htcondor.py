@@ -16,7 +16,11 @@ EP_SNIPPET, AP_SNIPPET = "50-joblens-ep.conf", "50-joblens-ap.conf"
 CHAINED_WRAPPER = "/etc/joblens/chained_wrapper"
 WRAPPER, HELPER = "joblens_wrapper", "joblens_activate"
 _FOLDER = "joblens_python"
-IN_PYTHONS = (_FOLDER, f"{_FOLDER}/sitecustomize.py", f"{_FOLDER}/{_FOLDER}.so")
+_AND_CALLS = "joblens_python_calls"
+IN_PYTHONS = (
+    *(_FOLDER, f"{_FOLDER}/sitecustomize.py", f"{_FOLDER}/{_FOLDER}.so"),
+    *(_AND_CALLS, f"{_AND_CALLS}/sitecustomize.py", f"{_AND_CALLS}/{_FOLDER}.so", f"{_AND_CALLS}/joblens_calls.so"),
+)
 """What is loaded into Pythons of jobs that ask for it, beside the wrapper."""
 
 STARTD_ATTRIBUTES = ("CondorScratchDir", "NumShadowStarts")

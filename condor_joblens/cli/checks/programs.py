@@ -12,13 +12,13 @@ from typing import Any
 
 from condor_joblens.cli import units
 from condor_joblens.cli.checks.checked_node import CheckedNode, Finding, fail, ok, warn
-from condor_joblens.common import unsafe_kernels
+from condor_joblens.common import kernel_limits, unsafe_kernels
 from condor_joblens.common.bpffs import PINS
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model.levels import CRASHES, SAMPLES, WAITS
 
-TAKES_SAMPLES, TRACES, REMEMBERS = (5, 17), (6, 6), (5, 12)
-"""The first kernels that take samples, let `joblens trace` work, and keep a job's last events."""
+TRACES, REMEMBERS = (6, 6), (5, 12)
+"""The first kernels that let `joblens trace` work, and keep a job's last events."""
 
 IN_LATER_KERNELS = (((6, 3), "UDP at the end of calls on sockets, not where read() or io_uring sent it"),)
 """Kernel that gives all of it -> what earlier ones give instead."""
@@ -112,18 +112,12 @@ def gives(node: CheckedNode) -> Iterator[Finding]:
         return
     yield ok(f"basic: {'; '.join(refused['basic']) or 'everything'}")
     yield ok(f"io: {'; '.join(less + refused['io']) or 'everything'}")
-    lacks = _why_no_samples(node, release) or "; ".join(refused["profile"])
+    unsafe = unsafe_kernels.why_refused(release, node.read("/proc/sys/kernel/version") or "")
+    lacks = unsafe or "; ".join(filter(None, (kernel_limits.of_stacks(release), *refused["profile"])))
     yield ok(f"profile: what io gives, and samples of stacks{f', but {lacks}' if lacks else ''}")
     later = [(TRACES, "joblens trace"), (REMEMBERS, "joblens last")]
     has = [what for since, what in later if version >= since]
     yield ok(f"trace: what profile gives{', and ' if has else ''}{' and '.join(has)}")
-
-
-def _why_no_samples(node: CheckedNode, release: str) -> str:
-    """Why this kernel takes no samples; empty if it does, as far as its release tells."""
-    if tuple(int(part) for part in re.findall(r"\d+", release)[:2]) < TAKES_SAMPLES:
-        return "none here: kernel {}.{} is the first that takes them".format(*TAKES_SAMPLES)
-    return unsafe_kernels.why_refused(release, node.read("/proc/sys/kernel/version") or "")
 
 
 def facts_of(node: CheckedNode) -> dict[str, Any] | None:
