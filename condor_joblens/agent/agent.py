@@ -23,6 +23,8 @@ from condor_joblens.agent.lifecycle.startd_state import StartdState
 from condor_joblens.agent.lifecycle.tracebacks import Tracebacks
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
+from condor_joblens.agent.peeks import Peeks
+from condor_joblens.agent.python_calls import PythonCalls
 from condor_joblens.agent.triggers.feed import Triggers
 
 
@@ -43,6 +45,8 @@ class Agent:
     recorder: FlightRecorder = field(init=False)
     triggers: Triggers = field(init=False)
     function_traces: FunctionTraces = field(init=False)
+    python_calls: PythonCalls = field(init=False)
+    peeks: Peeks = field(init=False)
 
     def __post_init__(self) -> None:
         self.settling = Settling(self.node)
@@ -50,3 +54,5 @@ class Agent:
         self.recorder = FlightRecorder(self.node, self.output.artifacts, self.crashes.raised)
         self.triggers = Triggers(self.levels, self.recorder)
         self.function_traces = FunctionTraces(self.levels, self.output.artifacts)
+        self.python_calls = PythonCalls(self.levels, self.output.artifacts)
+        self.peeks = Peeks(self.levels)

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.agent.node import Node
-from condor_joblens.commands.level import IO_BEGAN
 from condor_joblens.sample import cgroup_files, io_counters
 from condor_joblens.tracer import map_layout
 
@@ -89,10 +88,14 @@ def know_init(node: Node) -> None:
         node.tracer.know_init(*found)
 
 
+LATE = "level io began "
+"""So begins what `late_note` says."""
+
+
 def late_note(seconds: float) -> str:
     """The note about what level io has missed."""
     age = f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.3f}"
-    return f"{IO_BEGAN}{age} s after the job: what it did at other levels is not in the numbers of io"
+    return f"{LATE}{age} s after the job: what it did at other levels is not in the numbers of io"
 
 
 def _is_within(count: Any, exits: int = 0) -> bool:

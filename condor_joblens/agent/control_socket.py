@@ -25,7 +25,7 @@ from condor_joblens.control.server import ControlServer
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.jobs.run_table import Ended, Runs
-from condor_joblens.jobs.sandbox import JobSandbox
+from condor_joblens.jobs.sandbox import OF_ANOTHER, JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.shm.artifacts import ArtifactWriter
@@ -131,8 +131,14 @@ class CommandNode:
     def sandbox(self, run: int) -> JobSandbox | None:
         return self._agent.node.handles[run].sandbox
 
+    def cgroup(self, run: int) -> str:
+        return str(self._agent.node.handles[run].path)
+
     def describe(self, run: int) -> str:
         return self._agent.node.describe(run)
+
+    def note(self, run: int, without: str = "") -> str:
+        return self._agent.node.note(run, without)
 
     def run_of_process(self, pid: int, slot: str, scratch: str) -> int:
         return activation.run_of_process(self._agent, pid, slot, scratch)
@@ -146,14 +152,20 @@ class CommandNode:
     def begin_counting(self, run: int, pid: int) -> None:
         activation.begin_counting(self._agent, run, pid)
 
-    def traces_python(self, run: int) -> bool:
-        return python_tracing.bring_in(self._agent.levels, run)
+    def traces_python(self, run: int) -> str:
+        return python_tracing.what(self._agent.levels, run)
+
+    def python_ring(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
+        return self._agent.python_calls.give(run, pid, version)
 
     def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
         raised.hear(self._agent, run, pid, line, place, traceback)
 
     def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
         return level_arbiter.refusal(self._agent.levels, run, level, by_root)
+
+    def kept_low(self, run: int) -> str:
+        return level_arbiter.kept_low(self._agent.levels, run)
 
     def take_entries(self, packet: bytes) -> None:
         levels, config = self._agent.levels, self._agent.node.config
@@ -185,6 +197,8 @@ class CommandNode:
         sandbox = self._agent.node.handles[run].sandbox
         if sandbox is None:
             return "the job's folder is unknown"
+        if not sandbox.is_of_its_user():
+            return OF_ANOTHER
         try:
             result = sandbox.add_notice(line)
         except OSError:

@@ -23,6 +23,8 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import ProcessStarter, StartedProcess
 from condor_joblens.control.verbs import Payer, Refused
+from condor_joblens.jobs.death_sentence import last_killed
+from condor_joblens.jobs.sandbox import OF_ANOTHER
 from condor_joblens.model.metrics import text
 
 MOST_WAITING = 32
@@ -65,6 +67,7 @@ class _Look:
     patience: float  # seconds
     heading: str  # of the text that the look is to make; empty: it makes none
     least: float  # seconds for which an answer must have been awaited to be suspicious
+    charge: Callable[[float], None]
     channel: socket.socket | None = None
     child: StartedProcess | None = None
     until: float = 0.0  # CLOCK_MONOTONIC
@@ -93,12 +96,13 @@ class Evidence:
         patience: float = PATIENCE,
         heading: str = "",
         least: float = 0.0,
+        charge: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Sends what a look at the run tells, as soon as it is its turn; for so many seconds. Raises Refused.
 
         `whose`: who asks; None: joblensd itself, which waits until all users have their answers. With a heading it
         is told as a text as well (profiling/look.py). An answer that has been awaited for less than `least` seconds is
-        not suspicious.
+        not suspicious. `charge` is called once the child has ended, with the seconds of CPU that it has used.
         """
         if self._starter is None:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
@@ -110,7 +114,7 @@ class Evidence:
             raise Refused("you have asked for another job a moment ago: wait for that answer")
         if len(self._waiting) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} users have asked before you: try again")
-        look = _Look(run, int(self._node.runs.rows["run_number"][run]), whose, stream, patience, heading, least)
+        look = _Look(run, int(self._node.runs.rows["run_number"][run]), whose, stream, patience, heading, least, charge)
         stream.on_close = lambda: self._end(look)
         stream.on_room = lambda: self._pass_on(look)
         self._waiting.append(look)
@@ -142,13 +146,17 @@ class Evidence:
             sandbox = self._node.handles[look.run].sandbox
         if sandbox is None or self._starter is None:
             raise Refused("the job is over")
+        if not sandbox.is_of_its_user():
+            raise Refused(OF_ANOTHER)
         threads = self._node.tracer.open_threads(int(runs.state["kernel_slot"][look.run]), sandbox.scratch_uid)
         try:
             look.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             look.channel.setblocking(False)
             with theirs:
-                look.child = self._starter.start(theirs, sandbox.scratch, for_whom=sandbox.scratch_uid)
-            request = {"jobs": self._jobs(), "heading": look.heading, "least": look.least}
+                whose = sandbox.scratch_uid
+                look.child = self._starter.start(theirs, sandbox.scratch, for_whom=whose, charge=look.charge)
+            killed = last_killed(runs.state["death"][look.run], time.time())
+            request = {"jobs": self._jobs(), "heading": look.heading, "least": look.least, "killed": killed}
             descriptors.send(look.channel, json.dumps(request).encode(), [threads])
         finally:
             os.close(threads)

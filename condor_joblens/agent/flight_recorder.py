@@ -20,6 +20,7 @@ from typing import Any
 
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.agent.reader_answer import ReaderAnswer
 from condor_joblens.common import descriptors, files
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import Process, ProcessStarter
@@ -57,7 +58,6 @@ PATIENCE = 30.0
 MOST_RAISED, MOST_WORDS = 3, 200
 """Exceptions that stand among a job's last events, the last ones, and characters of each."""
 
-_PACKET = 1 << 16
 _SECOND = 1e-9
 _ABOUT = ("run_number", "run", "owner", "slot", "sinks", "node", "uid")
 
@@ -79,9 +79,8 @@ class _Reading:
     about: Artifact
     channel: socket.socket
     process: Process
+    answer: ReaderAnswer
     until: float  # CLOCK_MONOTONIC
-    length: int = -1
-    said: bytes = b""
 
 
 class FlightRecorder:
@@ -217,25 +216,17 @@ class FlightRecorder:
             descriptors.send(channel, b"copy", [copy])
         finally:
             os.close(copy)
-        reading = _Reading(path, size, about, channel, process, time.monotonic() + PATIENCE)
+        answer = ReaderAnswer(channel, last_events.MOST_KEPT_BYTES)
+        reading = _Reading(path, size, about, channel, process, answer, time.monotonic() + PATIENCE)
         self._reading.append(reading)
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._receive(reading))
 
     def _receive(self, reading: _Reading) -> None:
         if reading not in self._reading:
             return
-        try:
-            packet = reading.channel.recv(_PACKET)
-        except BlockingIOError:
-            return
-        except OSError:
-            packet = b""
-        if packet and reading.length < 0:
-            reading.length = int(packet) if len(packet) < 10 and packet.isdigit() else 0
-        else:
-            reading.said += packet
-        if not packet or len(reading.said) > min(reading.length, last_events.MOST_KEPT_BYTES):
-            self._done(reading, reading.said if len(reading.said) == reading.length else b"")
+        made = reading.answer.receive()
+        if made is not None:
+            self._done(reading, made)
             self._next()
 
     def _done(self, reading: _Reading, made: bytes) -> None:

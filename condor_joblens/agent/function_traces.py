@@ -16,12 +16,13 @@ import time
 from dataclasses import dataclass, field
 
 from condor_joblens.agent import trace_places
-from condor_joblens.agent.levels import function_tracing, policy_input
+from condor_joblens.agent.levels import function_tracing
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.node import open_cgroup
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.agent.trace_places import Place
 from condor_joblens.agent.traces import Traces
+from condor_joblens.common import descriptors
 from condor_joblens.common.errors import printable
 from condor_joblens.control.child_output import FAILED, MOST, NOTICE, WHOLE
 from condor_joblens.control.verbs import Refused
@@ -29,6 +30,7 @@ from condor_joblens.model.metrics import cut_words
 from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.profiles import traced_calls
 from condor_joblens.shm.artifact_header import Artifact
+from condor_joblens.tracing import followers
 from condor_joblens.tracing import standing_messages as messages
 
 MOST_AT_ONCE = 16
@@ -76,15 +78,33 @@ class FunctionTraces:
     def open(self, traces: Traces, selector: selectors.BaseSelector) -> None:
         """From now on they can be begun."""
         self._traces, self._selector = traces, selector
+        traces.follow = self.follow
         traces.stands = lambda run: bool(function_tracing.asked(self._levels, run))
+
+    def follow(self, run: int, seconds: float) -> socket.socket:
+        """Where the run's trace tells each call that ends in so many seconds. Raises Refused and OSError."""
+        standing = self._running.get(int(self._levels.node.runs.rows["run_number"][run]))
+        if standing is None:
+            raise Refused(
+                f"no function of the job is traced for its life: {ATTRIBUTE} or a policy asks for it, and Note says "
+                "why not. To trace one now, name it: FILE:FUNCTION"
+            )
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        try:
+            with theirs:
+                descriptors.send(standing.channel, followers.request(seconds), [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+        return ours
 
     def tick(self) -> None:
         """Once a round: begins those that are wanted, and ends those that are not any more."""
         if self._traces is None:
             return
         node = self._levels.node
-        living = node.runs.living()
-        runs = dict(zip(node.runs.rows["run_number"][living].tolist(), living.tolist()))
+        runs = trace_places.by_number(self._levels)
         for number, standing in list(self._running.items()):
             run = runs.get(number)
             is_over = run is None or bool(node.runs.rows["final"][run])  # then it ends by itself, and tells the rest
@@ -92,30 +112,14 @@ class FunctionTraces:
                 self._end(standing)
         for number in self._not_before.keys() - runs.keys():
             del self._not_before[number]
-        for place in trace_places.in_turn(self._waiting(runs), self._having()):
+        for place in trace_places.waiting(
+            self._levels, runs, self._having(), self._not_before, function_tracing.wanted
+        ):
             run = runs[place.number]
             node.guard(run, "trace", self._begin, run, place)
 
-    def _waiting(self, runs: dict[int, int]) -> list[Place]:
-        """The runs that are to be traced now; `runs` are the living ones by number."""
-        now = time.monotonic()
-        return [
-            self._place(run, number)
-            for number, run in runs.items()
-            if number not in self._running
-            and now >= self._not_before.get(number, 0.0)
-            and function_tracing.wanted(self._levels, run)
-        ]
-
     def _having(self) -> dict[int, Place]:
         return {number: standing.place for number, standing in self._running.items()}
-
-    def _place(self, run: int, number: int) -> Place:
-        """As budgets have it: what root has raised is the last to go, and of equals the run that began last goes."""
-        state = self._levels.node.runs.state
-        is_roots = bool(state["is_overridden"][run] and state["override_by_root"][run])
-        importance = (float(is_roots), float(state["policy_priority"][run]), -float(state["began"][run]))
-        return Place(number, policy_input.owner(self._levels, run), importance)
 
     def _begin(self, run: int, place: Place) -> None:
         self._not_before[place.number] = time.monotonic() + AGAIN_SECONDS

@@ -1,4 +1,4 @@
-"""A socket for what processes of jobs say at their end. They wait for it to be heard, and they can't say it later.
+"""A socket for what Pythons of jobs say at their begin and their end. They wait for it to be heard.
 
 Its requests have a share of joblensd's time of their own, as has each user. So what a user asks for at the control
 socket does not delay the end of his job. And a flood of ends keeps no job waiting that starts.
@@ -17,7 +17,7 @@ from condor_joblens.control.server import Commands, ControlServer
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
 
-VERBS = frozenset({"raised"})
+VERBS = frozenset({"raised", "python"})
 
 SHARE_OF_A_USER, SAVED_OF_A_USER = 0.04, 0.25
 """As at the control socket: less than half of what all have together."""

@@ -47,6 +47,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     hangs = Hangs(node, evidence, agent.output.events, agent.output.artifacts, agent.recorder.tag_if_recorded)
     traces = Traces(node, helpers.lookers, helpers.tracers, callers.selector)
     agent.function_traces.open(traces, callers.selector)
+    agent.peeks.open(helpers.lookers, callers.selector)
     owner_commands = OwnerCommands(node, helpers.lookers, callers.selector, traces)
     triggers = agent.triggers.open(None if helpers.policy_children is None else helpers.policy_children.start, evidence)
     control = ControlSocket(agent, (callers, last_words), evidence, owner_commands)
@@ -67,6 +68,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     if node.sampling is not None:
         node.sampling.profiles.on_steady = hangs.busy.heard
     agent.recorder.open(helpers.recorder_readers, selector)
+    agent.python_calls.open(helpers.recorder_readers, selector)
     sensor_loading.SensorLoading(agent.levels, selector)
     selector.register(daemon.signals.socket, selectors.EVENT_READ, lambda: _signalled(agent, daemon, helpers))
     try:
@@ -220,6 +222,8 @@ def _round(agent: Agent, batches: process_events.Batches, helpers: Helpers) -> N
         node.sampling.profiles.tick(time.monotonic())
     agent.recorder.tick(time.monotonic())
     agent.function_traces.tick()
+    agent.peeks.tick()
+    agent.python_calls.tick(time.monotonic())
     agent.tracebacks.tick(output.artifacts)
     output.job_ads.publish_due(lambda: slot_events.drain(agent))
     output.job_ads.expire_final()

@@ -16,6 +16,7 @@ import numpy as np
 
 from condor_joblens.agent import before_job
 from condor_joblens.agent.node import Node
+from condor_joblens.commands.level import LATE_IO
 from condor_joblens.model.metrics import LISTS, METRICS, MetricKind, empty_rows, text
 from condor_joblens.sample import cpu_rates, totals
 from condor_joblens.sample.collector import Collector, SourceFailed, declare_uncounted, withdraw_uncounted
@@ -325,7 +326,7 @@ def reset(node: Node, run: int) -> None:
     elif _at_io(node, np.array([run]))[0]:
         begin_io(node, run)
         age = time.monotonic() - float(node.runs.state["began"][run])
-        node.handles[run].notes["late_io"] = "" if is_in_time else before_job.late_note(age)
+        node.handles[run].notes[LATE_IO] = "" if is_in_time else before_job.late_note(age)
     _set_update_time(node, np.array([run]))
 
 

@@ -112,10 +112,14 @@ class Node:
         known = max(int(living.max(initial=0)), int(self.ended.rows["run_number"].max(initial=0)))
         return max(int(time.time() * _MICROSECONDS), known + 1)
 
+    def note(self, run: int, without: str = "") -> str:
+        """The notes that the run has, as they fit into its row; without that of the cause `without`."""
+        notes = self.handles[run].notes.items()
+        return text(cut_words("; ".join(note for cause, note in notes if note and cause != without), "note"))
+
     def update_note(self, run: int) -> None:
         """Writes the row's note from the notes that the run has by cause."""
-        notes = self.handles[run].notes.values()
-        self.runs.rows["note"][run] = cut_words("; ".join(note for note in notes if note), "note")
+        self.runs.rows["note"][run] = self.note(run).encode()
 
     def describe(self, run: int) -> str:
         """The run as a line of the log names it: slot and run."""

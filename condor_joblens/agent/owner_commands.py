@@ -28,7 +28,7 @@ from condor_joblens.control.child_output import MOST
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.user_turns import MAX_USERS
 from condor_joblens.control.verbs import Payer, Refused
-from condor_joblens.jobs.sandbox import JobSandbox
+from condor_joblens.jobs.sandbox import OF_ANOTHER, JobSandbox
 
 MOST_AT_ONCE = 32
 MOST_OF_A_USER = 4
@@ -82,6 +82,8 @@ class OwnerCommands:
             raise Refused("joblensd can't become the job's owner on this node: JobLensdLog says why")
         if sandbox is None:
             raise Refused("the job's folder is unknown")
+        if not sandbox.is_of_its_user():
+            raise Refused(OF_ANOTHER)
         own = sum(command.whose == whose for command in self._running)
         if own >= (MOST_OF_A_USER if len(self._running) < MOST_AT_ONCE // 2 else 1):
             raise Refused(f"{own} of your commands still go on here: wait, or end one")

@@ -1,10 +1,17 @@
-"""Whose runs have the places for traces that stand: who has most gives way, and his own runs wait for one another."""
+"""Whose runs have the places for what stands for their lives, as traces: who has most gives way.
+
+His own runs wait for one another.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from condor_joblens.agent.levels import policy_input
+from condor_joblens.agent.levels.level_state import Levels
 
 
 @dataclass(frozen=True)
@@ -15,6 +22,41 @@ class Place:
     whose: str
     importance: tuple[float, ...]
     """Of two, the run with the greater one keeps its place."""
+
+
+def place_of(levels: Levels, run: int, number: int) -> Place:
+    """As budgets have it: what root has raised is the last to go, and of equals the run that began last goes."""
+    state = levels.node.runs.state
+    is_roots = bool(state["is_overridden"][run] and state["override_by_root"][run])
+    importance = (float(is_roots), float(state["policy_priority"][run]), -float(state["began"][run]))
+    return Place(number, policy_input.owner(levels, run), importance)
+
+
+def by_number(levels: Levels) -> dict[int, int]:
+    """The runs that live, by their numbers."""
+    runs = levels.node.runs
+    living = runs.living()
+    return dict(zip(runs.rows["run_number"][living].tolist(), living.tolist()))
+
+
+def waiting(
+    levels: Levels,
+    runs: Mapping[int, int],
+    having: Mapping[int, Place],
+    not_before: Mapping[int, float],
+    is_wanted: Callable[[Levels, int], object],
+) -> list[Place]:
+    """Of the `runs`, by number, those that want a place, have none, and are not to wait longer; in turn.
+
+    `not_before` has CLOCK_MONOTONIC by number of a run.
+    """
+    now = time.monotonic()
+    found = [
+        place_of(levels, run, number)
+        for number, run in runs.items()
+        if number not in having and now >= not_before.get(number, 0.0) and is_wanted(levels, run)
+    ]
+    return in_turn(found, having)
 
 
 def in_turn(waiting: Sequence[Place], having: Mapping[int, Place]) -> list[Place]:

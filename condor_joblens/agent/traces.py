@@ -43,6 +43,8 @@ class Traces:
         self._running: dict[int, socket.socket] = {}  # run's number -> joblensd's end; closed: it is over
         self.stands: Callable[[int], bool] = lambda run: False
         """Whether a trace stands for the run's life, or may come to stand."""
+        self.follow: Callable[[int, float], socket.socket] = _nobody_follows
+        """The socket on which that trace tells the calls of so many seconds. Raises Refused and OSError."""
         if tracers is not None:
             selector.register(tracers, selectors.EVENT_READ, self._reports)
 
@@ -56,12 +58,16 @@ class Traces:
     ) -> socket.socket:
         """The socket of a trace that has its request: `spec`, and `seconds`. Raises Refused and OSError.
 
+        With `follow` it is the one that stands for the run's life.
+
         `charge` is called with the seconds of CPU that it has used.
         """
         self._check()
         why = self.why_over(run, self.number(run))
         if why:
             raise Refused(why)
+        if request.get("follow"):
+            return self.follow(run, float(str(request["seconds"])))
         self._running = {number: each for number, each in self._running.items() if each.fileno() >= 0}
         if self.number(run) in self._running:
             raise Refused("the job is traced already: a job has one trace at a time")
@@ -133,3 +139,7 @@ class Traces:
             self._node.log(f"{lost}: no job is traced until joblensd is started anew")
             self._selector.unregister(self._tracers)
             self._tracers = None
+
+
+def _nobody_follows(run: int, seconds: float) -> socket.socket:
+    raise Refused("no trace stands for a job's life here")

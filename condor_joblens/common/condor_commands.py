@@ -37,5 +37,5 @@ def ask(name: str, *arguments: str, timeout: float = 20) -> str:
     except OSError as error:
         raise JobLensError(f"{name} can't be run: {error.strerror}") from None
     if done.returncode != 0:
-        raise JobLensError(f"{name} fails: {printable(done.stderr.strip(), 200)}")
+        raise JobLensError(f"{name} fails: {printable(' '.join(done.stderr.split()), 200)}")
     return done.stdout

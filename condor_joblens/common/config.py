@@ -133,7 +133,12 @@ class Config:
         "memory of the kernel for the last events of one job at level trace, its flight recorder. All jobs together "
         "have 64 MiB; the least important go without, and their Note says so. 0: nothing is recorded")
     trace_python: bool = _knob("true", boolean, "true or false",
-        "whether a job at level trace may ask for exceptions that end its Pythons (+JobLensTrace)")
+        "whether a job at level trace may ask for exceptions that end its Pythons, and for their calls (+JobLensTrace)")
+    ask: bool = _knob("false", boolean, "true or false",
+        "whether root may run BPF programs of his own about a job (joblens ask)")
+    max_peeks: int = _knob("16", integer(0, 1024), "jobs",
+        "jobs of the node whose variables are read each period, as they ask by +JobLensPeek; users share these places. "
+        "Each is a process. 0: none is read")
     max_cpu: float = _knob("0.05", number(0.001, 64), "cores",
         "CPU that joblensd and its processes may use, smoothed over a minute. Above it the least important jobs step "
         "down, those at profile and trace first")
@@ -212,6 +217,8 @@ class Config:
         "the closest that jobs are watched because of an entry, if JOBLENS_MAX_LEVEL allows it")
     hub_pages: str = _knob("", page, "address",
         "where people look at the pages of the site's hub, for `joblens job ID --web`: https://joblens.example.org")
+    event_log_dir: str = _at_restart("/var/lib/joblens/eventlog", path, "folder",
+        "where joblens-eventlog keeps its cursor in HTCondor's EVENT_LOG, on an access point")
     source: str = _at_restart("auto", one_of("auto", "bpf", "procfs"), "auto, bpf or procfs",
         "where the numbers come from: counters in the kernel (bpf), or /proc and cgroup files (procfs). With "
         "auto, bpf if the kernel and joblensd's capabilities allow it, else procfs")

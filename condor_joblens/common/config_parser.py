@@ -13,7 +13,7 @@ from typing import Any
 from condor_joblens.common.config import KNOBS, PREFIX, Config
 from condor_joblens.common.errors import printable
 
-_DAEMONS = "D|_EXPORT|_DOOR|_RELAY"
+_DAEMONS = "D|_EXPORT|_DOOR|_RELAY|_EVENTLOG"
 OTHERS_NAMES = re.compile(rf"JOBLENS({_DAEMONS})?(_(LOG|ARGS|ENVIRONMENT|DEBUG|CONTROLLER))?$|JOBLENS_(SLOT|JOB)_.*")
 """Macros with our prefix that HTCondor itself reads: daemons, their arguments and logs."""
 

@@ -9,6 +9,14 @@ class JobLensError(Exception):
     """What went wrong, in one line that names the thing, its value and the remedy."""
 
 
+class UsageError(JobLensError):
+    """The arguments of a command make no sense, whatever the machine and its jobs are like."""
+
+
+class Refusal(JobLensError):
+    """Whoever could have done it has said no, and why."""
+
+
 def printable(text: str, limit: int = 80) -> str:
     """`text` as one line of printable ASCII of at most `limit` characters: safe in a log, an ad and a terminal.
 

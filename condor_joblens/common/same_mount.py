@@ -10,12 +10,17 @@ import ctypes
 import errno
 import os
 import stat
+import struct
 
 from condor_joblens.common.system_calls import numbers
 
 _NO_OTHER_MOUNT, _NO_LINKS = 0x01, 0x04  # RESOLVE_NO_XDEV and RESOLVE_NO_SYMLINKS of linux/openat2.h
 
-_NUMBER = numbers().get("openat2", -1)
+_NUMBER, _STATX = numbers().get("openat2", -1), numbers().get("statx", -1)
+
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_EMPTY_PATH, _DONT_SYNC = 0x1000, 0x4000  # AT_EMPTY_PATH and AT_STATX_DONT_SYNC of linux/fcntl.h
+_STATX_BYTES, _MAJOR_AT, _MAJOR = 256, 136, struct.Struct("=I")  # struct statx of linux/stat.h, and its stx_dev_major
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,6 +39,31 @@ def open_in(folder: int, name: str, flags: int, mode: int = 0) -> int:
     if number == errno.ENOSYS:
         return os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
     raise OSError(number, os.strerror(number), name)
+
+
+def folder_in(folder: int, name: str) -> int:
+    """Where the folder `name` of the open `folder` is (O_PATH): with a disk that is mounted there, as root alone can.
+
+    HTCondor may give each job a volume. Raises OSError as open_in.
+    """
+    try:
+        return open_in(folder, name, _PLACE)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        place = os.open(name, _PLACE, dir_fd=folder)  # nobody is asked by that
+        if _is_on_disk(place):
+            return place
+        os.close(place)
+        raise
+
+
+def _is_on_disk(place: int) -> bool:
+    """Whether its file system has a block device, as none of a user's FUSE has. No server is asked."""
+    status = ctypes.create_string_buffer(_STATX_BYTES)
+    if _libc.syscall(_STATX, place, b"", _EMPTY_PATH | _DONT_SYNC, 0, status) != 0:
+        return False
+    return int(_MAJOR.unpack_from(status, _MAJOR_AT)[0]) != 0
 
 
 def status_in(folder: int, name: str) -> os.stat_result:

@@ -79,7 +79,7 @@ def fields(about: Artifact, profile: Profile, node: str) -> dict[str, Any]:
         "Broken": profile.broken,
         "NotOurs": profile.not_ours,
         "Unplaced": profile.unplaced,
-        "Lacks": [*profile.view.lacks],
+        "Lacks": [*profile.lacks],
         "Unseen": unseen.records(profile.unseen),
     }
     room = MOST_RECORD_BYTES - len(json.dumps(found)) - 100

@@ -191,6 +191,18 @@ def exits_in_words(death: np.void, width: int) -> bytes:
     return "; ".join(words).encode()
 
 
+def last_killed(death: np.void, now: float) -> str:
+    """The last process that a signal ended, and how long ago that was at `now` (epoch seconds); empty if none did.
+
+    `SIGKILL in worker.py (process 12), 6 min ago`
+    """
+    for end in reversed(last_exits(death)):
+        if int(end["code"]) & 0x7F and is_failure(end):
+            ago = _duration(max(0.0, now - float(end["time"])))
+            return f"{said(end)} (process {int(end['pid'])}), {ago} ago"
+    return ""
+
+
 def said(end: np.void) -> str:
     """How a process ended: `xrdcp exited 54`, `SIGSEGV in reco (core dumped)`."""
     return _said(_text(end["program"]), end)

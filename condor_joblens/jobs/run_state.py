@@ -59,6 +59,7 @@ COLUMNS = (
     StateColumn("cgroup_id", "u8", _TABLE, "inode of the cgroup's folder"),
     StateColumn("kernel_slot", "i4", "agent.levels.apply_level", "index in the tracer; -1: not counted"),
     StateColumn("starter", "i4", _START, "process id of its condor_starter; 0: unknown"),
+    StateColumn("scratch_uid", "i8", _START, "whose its scratch folder was when it began, plus 1; 0: unknown"),
     StateColumn("began", "f8", "agent.lifecycle.start_time", "CLOCK_MONOTONIC of StartTime"),
     StateColumn("next_ad", "f8", "agent.output.job_ads", "CLOCK_MONOTONIC at which its ad is written again"),
     StateColumn(

@@ -19,6 +19,9 @@ from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.operations import MAX_AD_BYTES, Ad, AdWrite, OwnerFiles
 from condor_joblens.owner_files.reports import Report, ReportResult
 
+OF_ANOTHER = "the job's folder belongs to another user than when the job began: nothing is done in it"
+"""Why nobody's command is done where `is_of_its_user` is false."""
+
 
 @dataclass
 class JobSandbox:
@@ -29,7 +32,7 @@ class JobSandbox:
     ads: int  # descriptor of the folder that holds .update.ad
     uid: int  # its owner: whoever may write there
     scratch: int  # descriptor of the folder that holds .job.ad
-    scratch_uid: int
+    scratch_uid: int  # whose that was when the run began
 
     @classmethod
     def open(cls, files: OwnerFiles, execute: str, starter: int) -> JobSandbox | None:
@@ -61,6 +64,14 @@ class JobSandbox:
     def update_ad(self) -> bytes | None:
         """What the startd last told the starter about the slot and its job."""
         return self._read(self.ads, Ad.UPDATE)
+
+    def is_of_its_user(self) -> bool:
+        """Whether the job's folder belongs to the same user as when it was opened. What is done in it is done as that.
+
+        Root can give the folder to somebody else, as when a user is removed while his job runs. The table of runs
+        keeps whose it was. A joblensd without that, which opens it for the first time, can't know.
+        """
+        return os.fstat(self.scratch).st_uid == self.scratch_uid
 
     def usage_write(self, usage: str) -> AdWrite:
         """What puts JobLensUsage = `usage` into `.update.ad`."""

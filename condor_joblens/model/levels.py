@@ -7,6 +7,9 @@ import enum
 SITE_DEFAULT = "the site's default"
 """The reason for a level that nobody asked for and no rule gave."""
 
+AS_ASKED = "the job asked for it"
+"""That for one that a rule gives who asks, if the rule gives no other."""
+
 CHOICES = "off, basic, io, profile, trace or 0-4"
 
 

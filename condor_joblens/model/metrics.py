@@ -29,6 +29,9 @@ from condor_joblens.model.servers import SERVER
 SCHEMA = 1
 """Version of the meaning of the names below; goes into every record. A new name alone does not change it."""
 
+PEEKED = ("First", "Second", "Third", "Fourth")
+"""The variables that a job can ask for: names of its own would be too many for Prometheus."""
+
 ABSENT = -1
 """An integer that could not be measured (every real one is >= 0)."""
 
@@ -91,8 +94,8 @@ class Metric:
 
     @property
     def is_float(self) -> bool:
-        """Times and ratios are floating-point; everything countable is a 64-bit integer."""
-        return self.unit in ("seconds", "cores", "hours")
+        """Times, ratios and a job's own values are floating-point; everything countable is a 64-bit integer."""
+        return self.unit in ("seconds", "cores", "hours", "value")
 
     @property
     def family(self) -> str:
@@ -205,6 +208,13 @@ FIELDS: tuple[Field, ...] = (
         "the functions that are traced for the job's life, with their calls and times since FromTime, the most important first. Their names are what the job's files say, as printable ASCII. In records: TraceFunctions",
         "Trace",
     ),
+    Field(
+        "peek_values",
+        "S320",
+        "Values",
+        "the variables of its programs that the job has asked for (+JobLensPeek), and what each held last, as printable ASCII: `event = 4711; state.phase = FIT (2)`. In records: PeekValues",
+        "Peek",
+    ),
     Field("exits", "S320", None, "the job's last abnormal exits, the newest last"),
     Field(
         "complete",
@@ -282,6 +292,15 @@ def _servers() -> Iterator[Metric]:
             "libraries and other mapped files. What is read ahead is in it, and what a cache has is not"
         )
         yield Metric("Server", "MappedBytes", _C, "bytes", help, member=name, label=label)
+
+
+def _peeks() -> Iterator[Metric]:
+    for name in PEEKED:
+        help = (
+            "what a variable that the job has asked for (+JobLensPeek) held last, by its place among those. Absent if it "
+            "is no number of 0 or more"
+        )
+        yield Metric("Peek", name, _G, "value", help, label=("variable", _underscored(name)))
 
 
 def _errors() -> Iterator[Metric]:
@@ -433,7 +452,7 @@ METRICS: tuple[Metric, ...] = (
         "HoursToLimit",
         _G,
         "hours",
-        "when anonymous and kernel memory will reach LimitBytes, or RequestMemory if there is no limit. It is present only if the growth is a trend: more than three standard errors, and still going on",
+        "when anonymous and kernel memory will reach LimitBytes, or RequestMemory if there is no limit. It is present only if the growth is a leak: more than three standard errors, even over the time, and still going on",
     ),
     Metric("Memory", "MajorFaults", _C, "faults", "page faults that had to read from storage"),
     Metric("Memory", "MinorFaults", _C, "faults", "page faults served from memory"),
@@ -611,6 +630,7 @@ METRICS: tuple[Metric, ...] = (
         "when the first of these functions was first probed; if tracing was interrupted, since it goes on",
         Level.TRACE,
     ),
+    *_peeks(),
     *_servers(),
     *_syscalls(),
     *_filesystems(),

@@ -91,7 +91,7 @@ class Evidence:
         sentence = f"{self.verdict}; called by {caller.words(called[0][1])}" if called else self.verdict
         places = self._places_of_others()
         named = ", ".join(places[:MOST_PLACES]) + (" and elsewhere" if len(places) > MOST_PLACES else "")
-        return f"{sentence}; other threads of it wait so in {named}" if places else sentence
+        return f"{sentence}; other threads of the process wait in the same way, in {named}" if places else sentence
 
     def _places_of_others(self) -> list[str]:
         """Where other threads of the process are, if one waits for any of them: the kernel does not say for which."""

@@ -6,8 +6,8 @@ The callers are on top. Without the script, as in a viewer of pictures, all of i
 from __future__ import annotations
 
 import functools
-import hashlib
 import time
+import zlib
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Optional
@@ -90,11 +90,12 @@ def title(profile: Profile) -> str:
 def counts(profile: Profile) -> str:
     """`1,200 samples at 99 Hz; 3 lost; 10 with a guessed stack ...`; of what waited `12.3 s in 40 waits ...`.
 
-    When nobody looked comes first. Of several jobs, others may have been seen then.
+    When nobody looked comes first. Of several jobs, others may have been seen then. Then comes what stacks lack on the
+    kernel of a node.
     """
     times = unseen.in_words(profile.unseen, profile.begun, profile.ended)
     of_some = "some jobs " if times and " " in profile.job else ""
-    return f"{of_some}{times}; {_counts(profile)}" if times else _counts(profile)
+    return "; ".join(filter(None, (f"{of_some}{times}", profile.limits, _counts(profile))))
 
 
 def _counts(profile: Profile) -> str:
@@ -168,7 +169,7 @@ def _colour(name: str, kind: Kind) -> str:
     if kind is Kind.GROUP:
         return "#d6d6d2"
     hue, spread, saturation = _HUES[kind]
-    digest = hashlib.blake2s(name.encode("utf-8", "replace"), digest_size=2).digest()
+    digest = zlib.crc32(name.encode("utf-8", "replace")).to_bytes(4, "big")  # hashlib would load all of OpenSSL
     return f"hsl({hue - spread // 2 + digest[0] * spread // 255},{saturation}%,{64 + digest[1] * 12 // 255}%)"
 
 

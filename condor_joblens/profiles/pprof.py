@@ -14,6 +14,7 @@ from typing import Any
 from condor_joblens.profiles import protobuf as wire
 from condor_joblens.profiles import unseen
 from condor_joblens.profiles.profile import MOST_FRAMES, Frame, Kind, Profile, Stack, View, without_rarest
+from condor_joblens.profiles.text import clean
 
 CONTENT_TYPE = "application/vnd.google.protobuf+pprof"
 VERSION = 1
@@ -23,6 +24,7 @@ MOST_BYTES = 64 << 20
 """Of a profile that is unpacked."""
 
 MOST_SAMPLES = 200_000
+_MOST_LIMITS = 200  # characters
 
 _KERNEL = "[kernel.kallsyms]"  # no path: files of a job begin with / or are [vdso] and the like
 
@@ -146,6 +148,8 @@ def _comments(profile: Profile) -> list[str]:
         facts.update({"view": profile.view.name, "waits": profile.waits, "taken": profile.taken})
     if profile.unseen:
         facts["unseen"] = unseen.encode(profile.unseen)
+    if profile.limits:
+        facts["limits"] = profile.limits
     return [f"joblens.{name}={value}" for name, value in facts.items()]
 
 
@@ -217,6 +221,7 @@ class _Decoder:
             waits=_count(facts.get("waits", "")),
             taken=_count(facts.get("taken", "")),
             unseen=unseen.decode(facts.get("unseen", "")),
+            limits=clean(facts.get("limits", ""), _MOST_LIMITS),
         )
         profile.hz = max(0.001, round(profile.hz, 3))
         for sample in self._samples:

@@ -94,6 +94,7 @@ class Profile:
     waits: int = 0  # calls that have waited
     taken: int = 0  # of these: those of which the stack was taken; it stands for the others, too
     unseen: unseen.Times = ()  # when nobody looked at the job; some may be before `begun`
+    limits: str = ""  # what stacks lack on a node's kernel, in words; of several nodes, those of each
 
     @property
     def samples(self) -> int:
@@ -103,6 +104,11 @@ class Profile:
     def amount(self, count: int) -> str:
         """`1,200 samples`, or a time: `1.234 s`."""
         return f"{count:,} samples" if self.view is View.ON_CPU else f"{count / 1e9:,.3f} s"
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What it can't show, in words."""
+        return (*self.view.lacks, *filter(None, self.limits.split("; ")))
 
     @property
     def guessed(self) -> int:
@@ -146,6 +152,7 @@ def merged(profiles: Iterable[Profile]) -> Profile:
         waits=sum(each.waits for each in found),
         taken=sum(each.taken for each in found),
         unseen=unseen.together(pair for each in found for pair in each.unseen),
+        limits="; ".join(dict.fromkeys(part for each in found for part in each.limits.split("; ") if part)),
     )
     for each in found:
         for stack, count in each.stacks.items():

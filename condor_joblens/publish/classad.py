@@ -30,7 +30,7 @@ LIMIT_IO = 4096
 _GREATEST = 1e300  # an infinity would be read as the name of an attribute
 _ONLY_COUNTED = ("Errors",)  # groups of which a number of 0 says nothing that its absence does not
 _BYTES_A_CALL = 65536  # that weigh as much as a call where classes are compared
-_DECIMALS = {"seconds": 6, "cores": 3, "hours": 2}
+_DECIMALS = {"seconds": 6, "cores": 3, "hours": 2, "value": 6}
 
 _SINGLES = empty_rows(0)[SINGLE].dtype
 """A row without its lists: to make this of a row's type takes as long as to write an ad."""

@@ -83,7 +83,7 @@ class Least:
 ORDER: tuple[Text | Least, ...] = (
     Least("Errors", 12), Least("Syscall", 8), Least("Wait", 4 + 8), Least("Fs", 8),
     Text("Reason", 40), Text("Requested", 20), Text("Note", 80), Text("Uncounted", 80), Text("Policy", 20),
-    Text("FirstFailure", 80), Text("Progress", 40), Least("Profile", 0), Least("Trace", 0),
+    Text("FirstFailure", 80), Text("Progress", 40), Least("Profile", 0), Least("Trace", 0), Least("Peek", 0),
     Least("Errors", 5), Least("Syscall", 4), Least(ENDPOINT, 1), Least("Wait", 4 + 4), Least("Fs", 4),
     Least(SERVERS, 1), Text("Reason", 0), Text("Requested", 0), Text("Policy", 0),
     Least("Syscall", 0), Least("Errors", 2), Least(ENDPOINT, 0), Least("Wait", 4 + 2), Least("Fs", 2),

@@ -1,6 +1,6 @@
 """The collector of memory growth: whether a job's memory grows, how fast, and when it reaches its limit.
 
-It has no source of its own: it keeps a ring of past readings of each run.
+It has no source of its own: it keeps a ring of past readings of each run. What a leak is, says analysis/leaks.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from condor_joblens.analysis.leaks import FEWEST, HOUR, SIGMAS, fit, leaks
 from condor_joblens.model.metrics import ABSENT
 from condor_joblens.sample import totals
 from condor_joblens.sample.cgroup_memory import CgroupMemory
@@ -17,18 +18,6 @@ from condor_joblens.sample.collector import NO_RUNS, SampledNode, SourceFailed
 PLACES_IN_WINDOW = 60
 """Readings that are looked at; the ring has a few places more, so that the window's are never overwritten."""
 
-FEWEST = 12
-"""Readings that make a trend: a fifth of the window."""
-
-SIGMAS = 3.0
-"""Standard errors that a slope must be away from nothing."""
-
-GOES_ON = 0.25
-"""The last third's least share of the growth from the first to the last third. A job that has taken its memory and
-keeps it does not grow."""
-
-MOST_DEPENDENT = 0.98
-HOUR = 3600.0
 GREATEST = float(1 << 62)
 
 
@@ -101,8 +90,9 @@ def columns(
     used = (times > 0) & (times >= now - window)
     slope, error = fit(np.where(used, times - now, 0.0), values, used)
     known = (used.sum(axis=1) >= FEWEST) & np.isfinite(slope)
-    rising = known & (slope > SIGMAS * error) & goes_on(times, values, used) & (limit >= 0) & (held >= 0)
     left = np.maximum(limit - held, 0)
+    rising = known & (slope > SIGMAS * error) & (limit >= 0) & (held >= 0)  # most runs are not, and are not asked again
+    rising[rising] = leaks(times[rising], values[rising], used[rising], left[rising])
     with np.errstate(divide="ignore", invalid="ignore"):
         hours = np.where(rising, left / slope / HOUR, np.nan)
     return {
@@ -110,45 +100,6 @@ def columns(
         "memory_growth_error_bytes_per_hour": _whole(error * HOUR, known),
         "memory_hours_to_limit": hours,
     }
-
-
-def fit(times: np.ndarray, values: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slope and its standard error by least squares over the readings that are `used`; all of shape (n, places).
-
-    Readings lie in a ring: they are in their order up to one turn. Residuals that resemble their neighbours
-    are worth less than as many independent ones: the error grows with their correlation. NaN if unknown.
-    """
-    count = used.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(used, times - _mean(times, used)[:, None], 0.0)
-        y = np.where(used, values - _mean(values, used)[:, None], 0.0)
-        spread = (t * t).sum(axis=1)
-        slope = (t * y).sum(axis=1) / spread
-        residuals = np.where(used, y - slope[:, None] * t, 0.0)
-        squares = (residuals * residuals).sum(axis=1)
-        both = used & np.roll(used, 1, axis=1)
-        lagged = np.where(both, residuals * np.roll(residuals, 1, axis=1), 0.0).sum(axis=1)
-        dependent = np.clip(np.where(squares > 0, lagged / squares, 0.0), 0.0, MOST_DEPENDENT)
-        error = np.sqrt(squares / (count - 2) / spread * (1 + dependent) / (1 - dependent))
-    enough = count > 2
-    return np.where(enough, slope, np.nan), np.where(enough, error, np.nan)
-
-
-def goes_on(times: np.ndarray, values: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Whether each third of the readings' time has had its share of the growth, shape (n,)."""
-    first = np.where(used, times, np.inf).min(axis=1)
-    last = np.where(used, times, -np.inf).max(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        third = np.floor((times - first[:, None]) / (last - first)[:, None] * 2.999)
-        means = [_mean(values, used & (third == number)) for number in range(3)]
-    grown: np.ndarray = (means[1] > means[0]) & (means[2] - means[1] > GOES_ON * (means[2] - means[0]))
-    return grown
-
-
-def _mean(values: np.ndarray, used: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean: np.ndarray = np.where(used, values, 0.0).sum(axis=1) / used.sum(axis=1)
-    return mean
 
 
 def _whole(values: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -39,7 +39,9 @@ _CONVENTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
 _PIECE = 10
 """Runs: so that a piece is below what the allocator would map, and the kernel clear, anew each time (256 KiB)."""
 
-_UNITS = {"seconds": "s", "bytes": "By", "hours": "h", "bytes/hour": "By/h"}
+_UNITS = {"seconds": "s", "bytes": "By", "hours": "h", "bytes/hour": "By/h", "value": "1"}
+_ALONE = {"value": "value"}
+"""By unit, the last part of the name of a metric that is its group's only one; that of counts is `calls`."""
 
 
 def convention(metric: Metric) -> tuple[str, str, dict[str, str]]:
@@ -47,7 +49,7 @@ def convention(metric: Metric) -> tuple[str, str, dict[str, str]]:
     known = _CONVENTIONS.get(metric.path)
     if known:
         return known
-    rest = metric.family[len(f"joblens_job_{metric.group.lower()}") :].strip("_") or "calls"
+    rest = metric.family[len(f"joblens_job_{metric.group.lower()}") :].strip("_") or _ALONE.get(metric.unit, "calls")
     for suffix, instead in (("seconds", "time"), ("bytes", "size")):
         if rest == suffix or (suffix == "seconds" and rest.endswith("_seconds")):
             rest = rest[: -len(suffix)] + instead

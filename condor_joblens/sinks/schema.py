@@ -182,7 +182,7 @@ def _profile() -> dict[str, Any]:
         "Broken": {**_COUNT, "description": f"whose stack ends too early; {unit}"},
         "NotOurs": {**_COUNT, "description": "of processes that are left alone: another user's, or not dumpable"},
         "Unplaced": {**_COUNT, "description": f"with code of a file for which there was no place; {unit}"},
-        "Lacks": {"type": "array", "items": _TEXT, "description": "what is in no profile of this view, in words"},
+        "Lacks": {"type": "array", "items": _TEXT, "description": "what no profile of this view or kernel has"},
         "Unseen": {
             "type": "array",
             "maxItems": 64,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from condor_joblens.agent import before_job, measure
-from condor_joblens.agent.levels import profile_level, provisional_io, recorder_level
+from condor_joblens.agent.levels import missing_level, profile_level, provisional_io, recorder_level
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.commands.level import LATE_IO
 from condor_joblens.model.levels import Level
 
 
@@ -95,8 +96,8 @@ def _apply_io(levels: Levels, run: int, slot: int, level: Level) -> Level:
         node.log_once(f"level io can't count {name}: {reason}")
     if started:
         measure.begin_io(node, run)
-        notes["late_io"] = _missing_from_io(levels, run, slot)
+        notes[LATE_IO] = _missing_from_io(levels, run, slot)
         return level
     why = "the kernel's table has no room for this job" if slot < 0 else tracer.sensors["io"].why_not()
-    notes["io"] = f"level {level.word} is unavailable: {why}"
+    notes["io"] = missing_level.note(level, why)
     return Level.BASIC

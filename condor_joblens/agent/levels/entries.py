@@ -134,8 +134,8 @@ class Entries:
         if entry.user:
             found &= (state["user"] if "@" in entry.user else rows["owner"])[runs] == entry.user.encode()
         if entry.group:
-            groups = rows["accounting_group"][runs]
-            found &= (groups == entry.group.encode()) | np.char.startswith(groups, f"{entry.group}.".encode())
+            groups = np.char.add(np.char.lower(rows["accounting_group"][runs]), b".")  # as signed.is_of_group
+            found &= np.char.startswith(groups, f"{entry.group}.".lower().encode())
         for column, wanted in (("vo", entry.vo), ("executable", entry.executable)):
             if wanted:
                 found &= rows[column][runs] == wanted.encode()
@@ -150,11 +150,10 @@ class Entries:
         return any(self._could_be(entry, job) for entry in self.holding(config) if self._least(entry, config) >= level)
 
     def _could_be(self, entry: Entry, job: Identity) -> bool:
-        group = str(job.get("AcctGroup", ""))
         return not (
             (entry.node and not self._is_here(entry.node))
             or (entry.user and entry.user.partition("@")[0] != job.get("Owner"))
-            or (entry.group and group != entry.group and not group.startswith(f"{entry.group}."))
+            or (entry.group and not signed.is_of_group(str(job.get("AcctGroup", "")), entry.group))
             or (entry.vo and entry.vo != job.get("x509UserProxyVOName"))
             or (entry.executable and entry.executable != job.get("Cmd"))
             or (entry.cluster >= 0 and entry.cluster != job.get("ClusterId"))

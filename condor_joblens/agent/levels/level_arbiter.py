@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from condor_joblens.agent.levels import apply_level, function_tracing, periods, python_tracing, ranks
+from condor_joblens.agent.levels import (
+    apply_level,
+    function_tracing,
+    missing_level,
+    peeking,
+    periods,
+    python_tracing,
+    ranks,
+)
 from condor_joblens.agent.levels.budgets import JobLimits, Over, Quotas, within, within_quotas
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.levels.ranks import BY_HAND as HAND
@@ -21,7 +29,7 @@ from condor_joblens.agent.levels.ranks import NONE_LEAST, NONE_MOST, Rank, Word
 from condor_joblens.common.config import Config
 from condor_joblens.control.entries import Entry
 from condor_joblens.jobs.run_state import AdTrust
-from condor_joblens.model.levels import Level
+from condor_joblens.model.levels import AS_ASKED, SITE_DEFAULT, Level
 from condor_joblens.model.metrics import cut, cut_words, text
 
 BY_HAND = "by hand"
@@ -32,6 +40,9 @@ STAFF = 1e6
 
 LOWERED = "level lowered by a budget of the node"
 """How the note begins that a budget causes."""
+
+_ROOT = "root on the job's node"
+"""Root of the access point is no more than a queue super user: as the job's owner."""
 
 CHANGES_AT_ONCE = 100
 """Greatest number of levels that change in one round; the others follow in the next."""
@@ -99,20 +110,30 @@ def refusal(levels: Levels, run: int, level: Level | None, by_root: bool) -> str
     if by_root:
         return ""
     if state["override_by_root"] and state["override_until"] > time.monotonic():
-        return f"this job's level is set {text(state['override_reason'])}: only root may change it"
+        return f"this job's level is set {text(state['override_reason'])}: only {_ROOT} may change it"
     if level is None:
         return ""
     undecided = undecided_level(levels.node.config)
     if level > undecided and state["ad_trust"] != AdTrust.SETTLED:
-        return f"the startd has not confirmed this job's ad: only root may give it more than {undecided.word}"
+        return f"the startd has not confirmed this job's ad: only {_ROOT} may give it more than {undecided.word}"
     if why := _refused_by_entry(levels, run, level):
         return why
     if level > state["policy_cap"]:
         return f"this site's policies allow this job no more than {Level(int(state['policy_cap'])).word}"
-    if level < state["policy_level"]:
-        decided = Level(int(state["policy_level"])).word
-        return f"this site's policies watch this job at {decided}: only root may go below"
-    return ""
+    return _held_by_policies(state) if level < state["policy_level"] else ""
+
+
+def _held_by_policies(state: np.void) -> str:
+    """Why the job's owner may not go below the policies' level, and what he can do instead."""
+    level, why = Level(int(state["policy_level"])).word, text(state["policy_reason"])
+    if why == AS_ASKED:
+        held, instead = f"this job asked for {level} (+JobLensLevel)", "submit it with less"
+    elif why == SITE_DEFAULT:
+        held, instead = f"{level} is this site's default", "ask for less as you submit it"
+    else:
+        rule = f"rule {text(state['policy_rule'])} of this site's policies" if state["policy_rule"] else "this site"
+        held, instead = f"{rule} gives this job {level}{f' ({why})' if why else ''}", "ask the site's staff"
+    return f"{held}, and its owner only raises a level: {instead} (or {_ROOT} lowers it)"
 
 
 def _refused_by_entry(levels: Levels, run: int, level: Level) -> str:
@@ -120,15 +141,38 @@ def _refused_by_entry(levels: Levels, run: int, level: Level) -> str:
     said = _entries(levels, np.array([run]))
     if not said:
         return ""
-    above = [word for _, _, word in said if word.rank < Rank.OWNER]
-    state, cap = levels.node.runs.state, levels.node.config.max_level
-    bound = _bound(state, np.array([run]), cap, undecided_level(levels.node.config))
-    found = ranks.bounds(above, 1, cap, np.minimum(state["policy_cap"][run], bound))
-    by = int((found.most_by if level > found.most[0] else found.least_by)[0])
-    if by < 0 or found.least[0] <= level <= found.most[0]:
+    by = ranks.forbidding(_above_owners(said), level, levels.node.config.max_level, _policy_caps(levels, run))
+    if by < 0:
         return ""
     name = said[by][0].name
     return f"entry {name} of this site has the last word, {levels.entries.words(name)}"
+
+
+def kept_low(levels: Levels, run: int) -> str:
+    """Which entry keeps the run from a closer level than it has, if its row names another reason; empty if none."""
+    said, node = _entries(levels, np.array([run])), levels.node
+    if not said:
+        return ""
+    found = ranks.bounds(_above_owners(said), 1, node.config.max_level, _policy_caps(levels, run))
+    by = int(found.most_by[0])
+    if by < 0 or found.most[0] != node.runs.state["target_level"][run]:
+        return ""
+    name = said[by][0].name
+    if name == text(node.runs.state["entry"][run]):
+        return ""
+    return f"entry {name} keeps it from more: {levels.entries.words(name)}"
+
+
+def _above_owners(said: list[tuple[Entry, np.ndarray, Word]]) -> list[Word]:
+    return [word for _, _, word in said if word.rank < Rank.OWNER]
+
+
+def _policy_caps(levels: Levels, run: int) -> np.ndarray:
+    """What the policies allow the run's owner, shape (1,)."""
+    state, config = levels.node.runs.state, levels.node.config
+    bound = _bound(state, np.array([run]), config.max_level, undecided_level(config))
+    caps: np.ndarray = np.minimum(state["policy_cap"][run : run + 1], bound)
+    return caps
 
 
 def preview(levels: Levels, entry: Entry) -> dict[str, Any]:
@@ -180,7 +224,10 @@ def arbitrate(levels: Levels, starting: int | None = None) -> None:
     _give_periods(levels, runs, said)
     # a level that root gave is the last that a budget lowers, and before that what an entry of the staff says
     by_root = by_hand & state["override_by_root"][runs]
-    by_staff = np.isin(sources, [word.source for _, _, word in said if word.rank < Rank.MANAGER])
+    # (whom they only kept from more has what others gave him, and no more right to it)
+    bound = _bound(state, runs, node.config.max_level, undecided_level(node.config))
+    by_staff = wanted != np.minimum(_by_policies(state, runs, now), bound)
+    by_staff &= _staffs_least(said, len(runs)) >= wanted
     priority = np.where(by_root, np.inf, np.where(by_staff, STAFF, state["policy_priority"][runs]))
     began = state["began"][runs]
     # nor does a quota of the policies, which both are above
@@ -209,6 +256,15 @@ def _wanted(
     config = levels.node.config
     words = [word for _, _, word in said]
     return precedence(levels.node.runs.state, runs, config.max_level, undecided_level(config), now, words)
+
+
+def _staffs_least(said: list[tuple[Entry, np.ndarray, Word]], count: int) -> np.ndarray:
+    """The highest "at least" of the staff about each of `count` runs, -1 where there is none; shape (count,)."""
+    found: np.ndarray = np.full(count, -1)
+    for _, fits, word in said:
+        if word.rank < Rank.MANAGER:
+            found = np.maximum(found, np.where(fits, word.least, -1))
+    return found
 
 
 def _names(said: list[tuple[Entry, np.ndarray, Word]], sources: np.ndarray) -> np.ndarray:
@@ -251,7 +307,8 @@ def _change(levels: Levels, run: int, level: Level, is_logged: bool) -> None:
         if rows["level_number"][run] == level:
             node.log(f"{name} goes from {before.word} to {level.word}{why}")
         else:
-            node.log_once(f"{name} can't have level {level.word}{why}; {text(rows['note'][run])}")
+            waits = "waits for" if missing_level.is_coming(level, node.handles[run].notes) else "can't have"
+            node.log_once(f"{name} {waits} level {level.word}{why}; {text(rows['note'][run])}")
 
 
 def retry_unavailable(levels: Levels) -> None:
@@ -282,6 +339,7 @@ def explain(levels: Levels, run: int) -> None:
     notes["budget"] = _budget_note(levels, run)
     notes[python_tracing.NOTE] = python_tracing.note(levels, run)
     notes[function_tracing.NOTE] = function_tracing.note(levels, run)
+    notes[peeking.NOTE] = peeking.note(levels, run)
     notes["until"] = f"{Level(int(state['target_level'])).word} until {clock(until)}" if until > 0 else ""
     node.update_note(run)
 

@@ -12,6 +12,7 @@ from condor_joblens.agent.log_once import LogOnce
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
 from condor_joblens.jobs.saved_ads import SavedAds
+from condor_joblens.policy.peek_request import PeekRequest
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.policy.policy_client import PolicyClient
 from condor_joblens.policy.slot_attributes import Fact, SlotAttributes
@@ -38,6 +39,9 @@ class PolicyInput:
     trace: TraceRequest = field(default_factory=TraceRequest)  # +JobLensTrace
     policy_trace: TraceRequest = field(default_factory=TraceRequest)  # what the policies want traced
     trace_trouble: str = ""  # what is to be known of the trace of its functions (function_tracing.py)
+    peek: PeekRequest = field(default_factory=PeekRequest)  # +JobLensPeek
+    peek_trouble: str = ""  # what is to be known of the variables that it asks for (agent/peeks.py)
+    python_trouble: str = ""  # what is to be known of the calls of its Pythons (agent/python_calls.py)
     is_decided: bool = False  # the policies have answered, or it was given up to wait for them
     brings_in_hook: bool | None = None  # its wrapper was told to load it into its Pythons; None: it has not asked, or
     # an earlier joblensd has answered it

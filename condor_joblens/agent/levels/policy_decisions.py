@@ -122,6 +122,8 @@ def _want_traced(levels: Levels, run: int, decision: Decision) -> None:
         levels.inputs[run].policy_trace = asked
     if asked.refused:
         levels.round.log_once(f"policies: trace: {asked.refused}")
+    elif asked.python_raises:
+        levels.round.log_once("policies: trace: Python is traced only in jobs that ask for it themselves")
 
 
 def update_periods(levels: Levels) -> None:

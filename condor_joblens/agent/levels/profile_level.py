@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from condor_joblens.agent.levels import missing_level
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.output.run_profiles import RunProfiles
 from condor_joblens.agent.output.run_reports import RunReports
 from condor_joblens.agent.output.run_waits import RunWaits
 from condor_joblens.agent.profiles import Profiles
+from condor_joblens.common import kernel_limits
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.model.levels import Level
+from condor_joblens.tracer.on_demand import LOADING
 from condor_joblens.tracer.sensors import Profile
 
 NOTE_OF_READER = "reader of samples"
@@ -96,7 +99,7 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
         return level
     sandbox = node.handles[run].sandbox
     if sandbox is None:
-        notes["profile"] = f"level {level.word} is unavailable: the job's folder is unknown"
+        notes["profile"] = missing_level.note(level, "the job's folder is unknown")
         return Level.IO
     sensor = node.tracer.sensors["profile"]
     sampling.sensor.describe(slot, number, sandbox.scratch_uid)
@@ -104,11 +107,14 @@ def apply(levels: Levels, run: int, slot: int, level: Level) -> Level:
     for name, reason in sensor.missing.items():
         node.log_once(f"level profile can't take {name}: {reason}")
     if not started:
-        why = "; ".join(sensor.missing.values()) or sensor.why_not()
-        notes["profile"] = f"level {level.word} is unavailable: {why}"
+        why = sensor.why_not()
+        if why != LOADING and sensor.missing:  # of what is tried again, it still has what failed before
+            why = "; ".join(sensor.missing.values())
+        notes["profile"] = missing_level.note(level, why)
         return Level.IO
-    if sensor.missing:
-        notes["profile"] = f"level profile lacks {', '.join(sensor.missing)}"
+    lacks = [f"level profile lacks {', '.join(sensor.missing)}"] if sensor.missing else []
+    limits = [f"stacks on {kernel_limits.of_this_kernel()}"] if sampling.sensor.is_guessing else []
+    notes["profile"] = "; ".join(lacks + limits)
     if number not in sampling.begun:
         sampling.begun.add(number)
         levels.cut_off.pop(number, None)

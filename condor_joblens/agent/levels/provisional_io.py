@@ -12,6 +12,7 @@ import time
 
 from condor_joblens.agent import before_job, measure
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.commands.level import LATE_IO
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.job_identity import literals
 from condor_joblens.policy.level_request import may_ask_for
@@ -59,7 +60,7 @@ def confirm(levels: Levels, run: int) -> None:
     node, state = levels.node, levels.node.runs.state
     since, began = float(state["io_late_since"][run]), float(state["began"][run])
     state["io_provisional"][run] = False
-    node.handles[run].notes["late_io"] = before_job.late_note(since - began) if since else ""
+    node.handles[run].notes[LATE_IO] = before_job.late_note(since - began) if since else ""
     measure.publish_io(node, run)
 
 

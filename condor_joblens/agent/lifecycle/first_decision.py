@@ -16,7 +16,7 @@ from condor_joblens.agent.levels import (
 from condor_joblens.agent.lifecycle import checkpoint, raised, startd_truth
 from condor_joblens.agent.lifecycle.run_identity import identify
 from condor_joblens.model.metrics import cut, text
-from condor_joblens.policy import trace_request
+from condor_joblens.policy import peek_request, trace_request
 from condor_joblens.policy.job_identity import Identity, literals
 from condor_joblens.policy.policy_answers import PolicyAnswer, PolicyFailure
 
@@ -36,7 +36,8 @@ def submit_job_ad(agent: Agent, run: int) -> None:
     ad = sandbox.job_ad()
     if ad is None:
         return
-    sent.is_submitted, sent.job_ad, sent.trace = True, ad, trace_request.understand(ad)
+    sent.is_submitted, sent.job_ad = True, ad
+    sent.trace, sent.peek = trace_request.understand(ad), peek_request.understand(ad)
     if startd_truth.consult(agent, run):
         _submit(agent, run)
     # after that, so that attaching programs and deciding go on at the same time

@@ -9,17 +9,18 @@ import time
 
 import numpy as np
 
-from condor_joblens.agent import measure
+from condor_joblens.agent import before_job, measure
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import apply_level, policy_input, profile_level, provisional_io, python_tracing
 from condor_joblens.agent.levels.level_state import PolicyInput
 from condor_joblens.agent.lifecycle import first_decision, reuse, run_end, run_start, slot_events
 from condor_joblens.agent.node import OWN_CGROUP, Handles, Node, inode_at, open_files
+from condor_joblens.commands.level import LATE_IO
 from condor_joblens.jobs import cgroups
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
-from condor_joblens.policy import trace_request
+from condor_joblens.policy import peek_request, trace_request
 from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.cgroup_uses import inode_of, jobs_before
@@ -27,8 +28,8 @@ from condor_joblens.tracer.cgroup_uses import inode_of, jobs_before
 REPLACED = "joblensd was started anew while this job ran: what ended in between is not counted, except CPU"
 
 LASTING = re.compile(
-    "counting began|the kernel's table|joblensd was started anew|it was at level off|level io began|it began anew"
-    f"|{ATTRIBUTE}: nothing is traced: the job began"
+    "counting began|the kernel's table|joblensd was started anew|it was at level off|it began anew"
+    f"|{before_job.LATE}|{ATTRIBUTE}: nothing is traced: the job began"
 )
 
 
@@ -70,7 +71,7 @@ def _recall_trace_request(agent: Agent, run: int, cgroup_id: int) -> None:
     ad = agent.levels.saved_ads.ad(cgroup_id)
     if ad is None and sandbox is not None and sent.is_decided:
         ad = sandbox.job_ad()
-    sent.trace = trace_request.understand(ad or b"")
+    sent.trace, sent.peek = trace_request.understand(ad or b""), peek_request.understand(ad or b"")
 
 
 def _free_lost_slots(node: Node) -> None:
@@ -85,19 +86,35 @@ def _take_over_run(agent: Agent, run: int, cgroup_id: int) -> None:
     node = agent.node
     row, notes = node.runs.rows[run], node.handles[run].notes
     note = text(row["note"])
-    notes["before"] = lasting(note) if agent.levels.saved_ads.has(cgroup_id) else note
+    notes.update(notes_of(lasting(note) if agent.levels.saved_ads.has(cgroup_id) else note))
     notes["source"] = node.tracer.note
     row["source"] = node.tracer.source
     starter = int(node.runs.state["starter"][run])
     if starter:
-        run_start.open_sandbox(agent, run, JobSandbox.open(node.files, text(row["execute"]), starter))
+        run_start.open_sandbox(agent, run, _sandbox_again(node, run, starter))
     agent.levels.saved_ads.assign(cgroup_id, policy_input.owner(agent.levels, run))
     _take_over_counters(agent, run, cgroup_id)
+
+
+def _sandbox_again(node: Node, run: int, starter: int) -> JobSandbox | None:
+    """The run's sandbox, whose user is the same as when the run began, whoever has the folder by now."""
+    sandbox = JobSandbox.open(node.files, text(node.runs.rows["execute"][run]), starter)
+    known = int(node.runs.state["scratch_uid"][run])
+    if sandbox is not None and known:
+        sandbox.scratch_uid = known - 1
+    return sandbox
 
 
 def lasting(note: str) -> str:
     """The parts of a run's note that stay true; the others are written again when the policies decide again."""
     return "; ".join(part for part in note.split("; ") if LASTING.match(part))
+
+
+def notes_of(note: str) -> dict[str, str]:
+    """The notes by cause of a row's note, of which the row has only the words."""
+    parts = note.split("; ")
+    late = [part for part in parts if part.startswith(before_job.LATE)]
+    return {"before": "; ".join(part for part in parts if part not in late), LATE_IO: "; ".join(late)}
 
 
 def reconcile(agent: Agent) -> None:

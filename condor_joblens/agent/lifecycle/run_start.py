@@ -156,6 +156,7 @@ def open_sandbox(agent: Agent, run: int, sandbox: JobSandbox | None) -> None:
     """The run's sandbox is known: from now on its `.update.ad` is watched."""
     agent.node.handles[run].sandbox = sandbox
     if sandbox is not None:
+        agent.node.runs.state["scratch_uid"][run] = sandbox.scratch_uid + 1
         NAMES.name_of(sandbox.scratch_uid)  # known by the time that somebody asks for something
     agent.output.job_ads.watch(run)
 
