@@ -19,7 +19,7 @@ from targets import C_TARGETS, FOLDER, PYTHON_TARGETS, REPOSITORY, loaded, seeds
 
 KEPT = Path(os.environ["JOBLENS_CACHE"]) / "fuzz"
 SECONDS = int(os.environ.get("FUZZ_SECONDS") or 30)
-MINUTES = int(os.environ.get("FUZZ_MINUTES") or 0)
+ALL_SECONDS = int(os.environ.get("FUZZ_ALL_SECONDS") or 0)
 """For all fuzzers together; 0: each takes SECONDS."""
 
 AT_A_TIME = int(os.environ.get("FUZZ_AT_A_TIME") or os.cpu_count() or 1)
@@ -37,7 +37,7 @@ def main(names: list[str]) -> int:
     wanted = names or [*C_TARGETS, *PYTHON_TARGETS]
     has_atheris = _get_atheris()
     at_a_time = AT_A_TIME if has_atheris else 1  # Hypothesis runs in this process, for one test at a time
-    seconds = max(1, MINUTES * 60 * at_a_time // len(wanted)) if MINUTES else SECONDS
+    seconds = max(1, ALL_SECONDS * at_a_time // len(wanted)) if ALL_SECONDS else SECONDS
     print(f"Each of {len(wanted)} fuzzers takes {seconds} s. Their inputs are kept in {KEPT}/corpus", flush=True)
     print(f"{'target':20} {'inputs':>9} {'features':>8} {'kept':>6}  found", flush=True)
     with ThreadPoolExecutor(at_a_time) as pool:

@@ -16,6 +16,7 @@ import nfs
 import pytest
 from traced_jobs import ALICE, Traces
 
+from condor_joblens.common.kernel_limits import WHOLE_STACKS
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.tracer import map_rights
 
@@ -80,8 +81,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", where], check=True)
 
 
-SAMPLES_SINCE, TOO_SLOW_SINCE = (5, 17), (7, 0)
-"""Kernels that sample, and those whose guests take too long for stacks of programs."""
+TOO_SLOW_SINCE = (7, 0)
+"""Kernels whose guests take too long for stacks of programs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,7 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "requests: needs the types of the kernel's modules")
     config.addinivalue_line("markers", "fexit: needs programs at the end of the kernel's functions")
     config.addinivalue_line("markers", "free_maps: needs a kernel that lets everybody use maps that he was handed")
-    config.addinivalue_line("markers", "samples: needs a kernel that samples, in a guest that is quick enough for it")
+    config.addinivalue_line("markers", "samples: needs whole stacks, in a guest that is quick enough for it")
+    config.addinivalue_line("markers", "guesses: for kernels that take stacks by frame pointers alone; natively forced")
     config.addinivalue_line("markers", "nfs: needs an NFS server and client in the kernel")
 
 
@@ -102,7 +104,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "nfs": nfs.is_there(),
         "requests": grounds.tells_types_of_modules(),
         "fexit": grounds.hooks_functions(),
-        "samples": SAMPLES_SINCE <= grounds.kernel_version() < TOO_SLOW_SINCE or grounds.is_native(),
+        "samples": WHOLE_STACKS <= grounds.kernel_version() < TOO_SLOW_SINCE or grounds.is_native(),
+        "guesses": grounds.kernel_version() < WHOLE_STACKS or grounds.is_native(),
         "free_maps": grounds.kernel_version() >= map_rights.FREE_SINCE,
     }
     lacking = [marker for marker, there in has.items() if not there]

@@ -132,6 +132,13 @@ def profiled_programs() -> dict[str, Path]:
     return {way: compiled(f"test_profiled_{way}", ["profiled.cc"], *common, *options) for way, options in ways.items()}
 
 
+def guessed_programs() -> dict[str, Path]:
+    """With frame pointers in functions of their own, for kernels that have no other way to callers."""
+    options = ("-lstdc++", "-pthread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
+    names = ("profiled", "waiting", "crashed")
+    return {name: compiled(f"test_guessed_{name}", [f"{name}.cc"], *options) for name in names}
+
+
 def waiting_program() -> Path:
     """waiting.cc."""
     return compiled("test_waiting", ["waiting.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
@@ -486,6 +493,7 @@ if __name__ == "__main__":
     preload_library()
     hang_program()
     profiled_programs()
+    guessed_programs()
     waiting_program()
     crashed_program()
     helper_program()

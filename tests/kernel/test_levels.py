@@ -155,7 +155,7 @@ def test_while_io_is_loaded_a_job_is_counted_as_before_and_then_gets_its_level(
     aside = Aside(node, monkeypatch)
     node.level(0, Level.IO)
     assert node.runs.rows["level"][0] == b"basic"
-    assert "still being loaded" in node.node.handles[0].notes["io"]
+    assert node.node.handles[0].notes["io"].startswith("level io is coming: ")
     slot.run("rw", data, 50, 10)
     node.take()
     assert node.runs.rows["process_exited"][0] == 1

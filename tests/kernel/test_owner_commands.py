@@ -155,13 +155,16 @@ def test_a_file_is_read_as_its_owner(slot: Slot, ask: Asker) -> None:
 def test_a_variable_of_the_jobs_own_processes_alone(slot: Slot, ask: Asker) -> None:
     """By the calls that the child has left."""
     own, bobs = sleeps(slot), sleeps(slot, BOB)
-    told, last = ask("peek", spec="libc.so*:environ as void*", pid=own)
+    spec, once = "libc.so*:environ as void*", {"follow": False}
+    told, last = ask("peek", spec=spec, pid=own, **once)
     found = json.loads(told[1:])
     assert found["Pid"] == own and found.get("Value", "").startswith("0x") and last == WHOLE, found
-    assert ask("peek", spec="libc.so*:environ as void*", pid=bobs) == [
+    *values, last = ask("peek", spec=spec, pid=own, follow=True, every=0.01, seconds=0.1)
+    assert len(values) > 1 and {json.loads(each[1:])["Value"] for each in values} == {found["Value"]} and last == WHOLE
+    assert ask("peek", spec=spec, pid=bobs, **once) == [
         FAILED + b"no process of the job has a file like libc.so* in its memory"
     ]
-    assert ask("peek", spec="libc.so*:environ as void*", pid=os.getpid())[0][:1] == FAILED
+    assert ask("peek", spec=spec, pid=os.getpid(), **once)[0][:1] == FAILED
     for pid in (own, bobs):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -238,6 +238,48 @@ def test_no_ad_is_read_or_written_where_something_is_mounted(name: str, helper: 
     os.close(descriptor)
 
 
+@pytest.mark.parametrize("over", ["dir_8", "dir_8/scratch"])
+def test_a_server_that_answers_nothing_over_a_jobs_folder_keeps_no_other_job_waiting(
+    over: str, helper: Helper, place: Path
+) -> None:
+    """Its owner has mounted it before joblensd starts again: over the only folder, or over that beside its ads."""
+    os.chown(place, CONDOR, CONDOR)
+    job = folder(place, 8, CONDOR if "/" in over else ALICE, mode=0o755)
+    for name, uid in (("htcondor", CONDOR), ("scratch", ALICE)):
+        (job / name).mkdir()
+        os.chown(job / name, uid, uid)
+    folder(place, 9, ALICE)
+    with deaf(place / over, 0o40000):
+        assert helper.open_folders(str(place), 8) is None, "and nobody takes the folder above it for the job's"
+        other = helper.open_folders(str(place), 9)
+    for starter, found in ((9, other), (8, helper.open_folders(str(place), 8))):
+        assert found is not None and os.fstat(found[1]).st_uid == ALICE, starter
+        for each in {*found}:
+            os.close(each)
+
+
+@pytest.mark.parametrize("over", ["dir_8", "dir_8/scratch"])
+def test_a_disk_that_is_mounted_for_a_job_is_its_folder(over: str, helper: Helper, place: Path) -> None:
+    """HTCondor can give each job a volume of its own (LVM)."""
+    os.chown(place, CONDOR, CONDOR)
+    job = folder(place, 8, CONDOR if "/" in over else ALICE, mode=0o755)
+    if "/" in over:
+        for name in ("htcondor", "scratch"):
+            (job / name).mkdir()
+        os.chown(job / "htcondor", CONDOR, CONDOR)
+    volume = folder(place, 9, ALICE)
+    if os.major(volume.stat().st_dev) == 0:
+        pytest.skip("/tmp is on no disk here")
+    subprocess.run(["mount", "--bind", volume, place / over], check=True)
+    try:
+        found = helper.open_folders(str(place), 8)
+        assert found is not None and os.fstat(found[1]).st_ino == volume.stat().st_ino
+        for each in {*found}:
+            os.close(each)
+    finally:
+        subprocess.run(["umount", place / over], check=True)
+
+
 def test_folders_that_a_job_has_made_beside_its_ads_are_not_asked(helper: Helper, place: Path) -> None:
     """Up to HTCondor 23, where `htcondor` and `scratch` have no meaning."""
     job = folder(place, 8, ALICE)

@@ -28,7 +28,7 @@ from test_profile import (
     Stack,
     Told,
     functions_of_python,
-    has_callers,
+    is_whole,
     lookers,
     profiled,
     programs,
@@ -71,7 +71,7 @@ def room_for_mappings() -> Iterator[None]:
 def whole(window: Told, pid: int) -> float:
     """Of the samples of a process of ours that is busy, those with all callers."""
     of_it = {stack: count for stack, count in window.stacks.items() if stack.pid == pid}
-    good = sum(count for stack, count in of_it.items() if has_callers(stack, ["main", *DEEP]))
+    good = sum(count for stack, count in of_it.items() if is_whole(stack, ["main", *DEEP]))
     return good / sum(of_it.values()) if of_it else 0.0
 
 
@@ -95,7 +95,7 @@ def test_a_job_with_a_hundred_thousand_mappings_has_its_stacks(
     until(lambda: Path(f"/proc/{pid}/maps").read_bytes().count(b"\n") > MAPPINGS)
     profiled.until(lambda: profiled.knows(other))
     window = profiled.window(pid)
-    assert share(window, lambda stack: stack.pid != pid or has_callers(stack, ["threaded", *DEEP])) >= 0.99
+    assert share(window, lambda stack: stack.pid != pid or is_whole(stack, ["threaded", *DEEP])) >= 0.99
     assert whole(window, other) >= 0.99 and window.lost == 0
     assert profiled.said == [] and profiled.profiles.restarts == 0
     found = seen(look, lambda found: thread_of(found, pid).cause == "thread" and thread_of(found, pid).frames)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,15 +44,20 @@ class Inside:
         os.chroot(self.root)
 
 
-@pytest.fixture(params=VERSIONS)
-def inside(request: pytest.FixtureRequest) -> Iterator[Inside]:
-    said = subprocess.run(
-        [CHECKOUT / "tests" / "pythons", request.param], stdout=subprocess.PIPE, text=True, check=True
-    )
+@contextmanager
+def inside_of(version: str, *, calls: bool = False) -> Iterator[Inside]:
+    """The root of a Debian with this Python, and a folder in it with the hook."""
+    said = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
     root = said.stdout.strip()
     with tempfile.TemporaryDirectory(dir=f"{root}/tmp") as folder:
-        found = Inside(request.param, root, Path(folder))
-        build(found.folder / "hook", found.path("s"))
+        found = Inside(version, root, Path(folder))
+        build(found.folder / "hook", found.path("s"), calls=calls)
+        yield found
+
+
+@pytest.fixture(params=VERSIONS)
+def inside(request: pytest.FixtureRequest) -> Iterator[Inside]:
+    with inside_of(request.param) as found:
         yield found
 
 

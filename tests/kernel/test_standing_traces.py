@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-import time
+import socket
 from typing import Any
 
 import pytest
 from ground import until
 from standing import Told, begin, counts
 from traced_jobs import SECONDS, Traces, act, end, is_probed, job
+
+from condor_joblens.common import descriptors
+from condor_joblens.control.child_output import CONTENT, NOTICE
+from condor_joblens.tracing import followers
 
 DEPTH = 200  # of traced.cc
 
@@ -19,32 +24,53 @@ pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functio
 def test_all_calls_of_a_job_with_two_processes_are_counted(traces: Traces) -> None:
     channel, told = None, Told()
     with job(traces.slot) as first:
-        channel = begin(traces, "test_traced:plain(int, char*) -> int", "test_traced:work::throws", "test_traced:deep")
-        until(lambda: is_probed(first.pid) and is_probed(first.pid, "deep"), SECONDS)
+        channel = begin(
+            traces, "test_traced:plain(int, char*) -> int", "test_traced:work::throws", "test_traced:choose"
+        )
+        until(lambda: is_probed(first.pid) and is_probed(first.pid, "choose"), SECONDS)
         with job(traces.slot) as second:
-            until(lambda: is_probed(second.pid) and is_probed(second.pid, "deep"), SECONDS)
+            until(lambda: is_probed(second.pid) and is_probed(second.pid, "choose"), SECONDS)
             act(first)
-            while not told.sums or told.sums[-1].calls <= DEPTH:
-                assert told.receive(channel)
-            # both at once are too hot where a hit costs much; what a job may pay for them comes back within that time
-            time.sleep(1)
             act(second)
             end(second)
         end(first)
         kept = told.rest(channel)
     assert counts(kept, "plain") == {"Calls": 84, "Returned": 84}
-    assert counts(kept, "deep") == {"Calls": 2 * (DEPTH + 1), "Returned": 2 * (DEPTH + 1)}
-    assert counts(kept, "work::throws(int)") == {"Calls": 80, "Unwound": 64, "EndNotSeen": 16}
+    assert counts(kept, "choose") == {"Calls": 64, "Returned": 64}
+    assert counts(kept, "work::throws(int)") == {"Calls": 80, "Unwound": 80}
     assert {each.counts["Processes"] for each in kept.functions} == {2}
     last = told.sums[-1]
-    assert (last.calls, last.unwound) == (84 + 2 * (DEPTH + 1) + 80, 64) and last.begun > 0
+    assert (last.calls, last.unwound) == (84 + 64 + 80, 80) and last.begun > 0
     assert last.unseen is not None and last.unseen > 0
-    assert sorted(each.name for each in last.functions) == ["deep", "plain", "work::throws(int)"]
+    assert sorted(each.name for each in last.functions) == ["choose", "plain", "work::throws(int)"]
     plain = [call for call in kept.calls if kept.functions[call.function].name == "plain"]
     assert len(plain) == 84 and {call.pid for call in plain} == {first.pid, second.pid}
     assert {call.end for call in kept.calls} == {"returned", "unwound"}
     total = sum(count for _, count in kept.functions[0].times.counts())
     assert total == kept.functions[0].counts["Returned"]
+
+
+def test_who_follows_is_told_each_call_from_then_on(traces: Traces) -> None:
+    told, calls, sums = Told(), [], []
+    with job(traces.slot) as process:
+        channel = begin(traces, "test_traced:deep")
+        until(lambda: told.receive(channel) and told.has_probed("deep"), SECONDS)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                descriptors.send(channel, followers.request(SECONDS), [theirs.fileno()])
+            ours.settimeout(SECONDS)
+            assert ours.recv(1 << 16)[:1] == NOTICE
+            act(process)
+            end(process)
+            told.rest(channel)
+            while message := ours.recv(1 << 16):
+                if message[:1] == CONTENT:
+                    said = json.loads(message[1:])
+                    calls += said.get("calls", [])
+                    sums += said.get("summary", [])
+    assert {call[3] for call in calls} == {"deep"} and len(calls) == DEPTH + 1
+    assert [(each["Calls"], each["NotShown"]) for each in sums] == [(DEPTH + 1, 0)]
 
 
 def test_the_tree_has_each_call_once(traces: Traces) -> None:

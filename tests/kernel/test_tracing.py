@@ -194,6 +194,12 @@ def test_longjmp_unwinds(traces: Traces) -> None:
     assert counted(told, "jumps") == {"Calls": 2 * 2 * 7, "Unwound": 2 * 7, "EndNotSeen": 2 * 7}
 
 
+def test_a_cancelled_thread_is_unwound(traces: Traces) -> None:
+    told = follow(traces, "test_traced:cancelled*", "cancel")
+    assert counted(told, "cancelled") == {"Calls": 7, "Unwound": 7}
+    assert counted(told, "cancelled_cleanup") == {"Calls": 1, "Returned": 1}
+
+
 def test_a_jump_to_another_function_has_no_result(traces: Traces) -> None:
     told = run(traces, "test_traced:t*(long) -> long")
     assert counted(told, "tail") == {"Calls": 20, "LeftByJump": 20}

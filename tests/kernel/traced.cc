@@ -1,5 +1,5 @@
-// What is traced: functions that throw, recurse, are jumped over, and leave by a jump. `traced [hot|storm|dies|PROGRAM]` waits for a
-// line on its standard input, does it once in two threads, says so, and waits for the end of its input; or it becomes
+// What is traced: functions that throw, recurse, are jumped over, and leave by a jump. `traced [hot|storm|dies|cancel|PROGRAM]` waits
+// for a line on its standard input, does it once in two threads, says so, and waits for the end of its input; or it becomes
 // another program.
 #include <csetjmp>
 #include <cstdio>
@@ -18,6 +18,7 @@ static const char linked[16] __attribute__((section(NAME(SECTION)), used)) = "";
 #endif
 
 static volatile long sum;
+static volatile bool is_deep;
 static thread_local jmp_buf back;
 
 extern "C" {
@@ -82,6 +83,21 @@ KEPT void hot(void)
 	sum = sum + 1;
 }
 
+KEPT void cancelled(int depth)
+{
+	if (depth)
+		cancelled(depth - 1);
+	else
+		for (is_deep = true;;)
+			pause();
+	sum = sum + 1;
+}
+
+KEPT void cancelled_cleanup(void *)
+{
+	sum = sum + 1;
+}
+
 }
 
 namespace work {
@@ -104,6 +120,14 @@ extern "C" KEPT void dies(void)
 {
 	sum = sum + 1;
 	throw work::Failure("the last one");
+}
+
+static void *be_cancelled(void *)
+{
+	pthread_cleanup_push(cancelled_cleanup, nullptr);
+	cancelled(6);
+	pthread_cleanup_pop(1);
+	return nullptr;
 }
 
 static void *act(void *recurses)
@@ -147,7 +171,13 @@ int main(int argc, char **argv)
 		dies();
 		sum = sum + 1;
 	}
-	if (argc > 1 && !strcmp(argv[1], "storm")) {
+	if (argc > 1 && !strcmp(argv[1], "cancel")) {
+		pthread_create(&thread, nullptr, be_cancelled, nullptr);
+		while (!is_deep)
+			usleep(1000);
+		pthread_cancel(thread);
+		pthread_join(thread, nullptr);
+	} else if (argc > 1 && !strcmp(argv[1], "storm")) {
 		for (long i = 0; i < 100000; i++) {
 			try {
 				work::throws(0);

@@ -118,7 +118,8 @@ def end(process: subprocess.Popen[str]) -> None:
 def is_probed(pid: int, name: str = "plain") -> bool:
     """Whether the process has a breakpoint where the function begins."""
     with open(traced_program(), "rb") as file:
-        offset = find(Elf(file.fileno()), parse(f"*:{name}")).functions[0].offset
+        function = find(Elf(file.fileno()), parse(f"*:{name}")).functions[0]
+        offset = function.offset + function.places[0].distance
     for mapping in Process(pid).mappings:
         if mapping.path == str(traced_program()) and 0 <= offset - mapping.offset < mapping.end - mapping.start:
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:

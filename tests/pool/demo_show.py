@@ -276,16 +276,35 @@ def show_hub(pool: Pool, pages: HubPages, jobs: list[Ad]) -> list[str]:
     """The same jobs on the hub, as the shifter sees them; what is wrong there."""
     watched = {f"{ad['ClusterId']}.{ad['ProcId']}": ad for ad in jobs if "Cpu" in ad["JobLensUsage"]}
     wait(pool, lambda: len(pages.jobs("ended")) >= len(watched), "the last records of all jobs on the hub", 60)
-    seen = pages.jobs("ended")
-    say("And on the hub's pages, as the shifter sees them:")
-    print(f"\n{BOLD}{'JOB':8} {'OWNER':8} {'PROGRAM':10} {'HEALTH':10} WHY{PLAIN}")
+    seen, expected = pages.jobs("ended"), {name(ad): kept_of(ad) for ad in jobs}
+    shown: dict[str, set[str]] = {}
+
+    def are_there() -> bool:
+        shown.update({row["Executable"]: pages.artifacts(row["Run"]) for row in seen.values()})
+        return all(kinds <= shown.get(program, set()) for program, kinds in expected.items())
+
+    say("And on the hub's pages, as the shifter sees them. A job's page leads to what was kept of it:")
+    wait(pool, are_there, f"{expected} on the pages of jobs", 120)
+    print(f"\n{BOLD}{'JOB':8} {'OWNER':8} {'PROGRAM':10} {'HEALTH':10} {'KEPT':40} WHY{PLAIN}")
     for row in sorted(seen.values(), key=lambda row: str(row["JobId"])):
-        print(f"{row['JobId']:8} {row['Owner']:8} {row['Executable']:10} {row['Health']:10} {row['Why']}")
+        kept = ", ".join(sorted(shown[row["Executable"]]))
+        print(f"{row['JobId']:8} {row['Owner']:8} {row['Executable']:10} {row['Health']:10} {kept:40} {row['Why']}")
     return [
         f"{name(ad)}: the hub has {seen.get(job, {}).get('CpuSeconds')} CPU seconds, not those of condor_history"
         for job, ad in watched.items()
         if seen.get(job, {}).get("CpuSeconds") != ad["JobLensUsage"]["Cpu"]["Seconds"]
     ]
+
+
+def kept_of(ad: Ad) -> set[str]:
+    """The artifacts that a job of the demo has: of a job that was not watched so closely here, none."""
+    level = ad["JobLensUsage"].get("Level")
+    return {
+        "match": {"profile"} if level == "profile" else set(),
+        "stuck": {"hang"},
+        "fit": {"traceback", "recorder"} if level == "trace" else {"traceback"},
+        "crash": {"recorder"} if level == "trace" else set(),
+    }.get(name(ad), set())
 
 
 # --- what is compared ---

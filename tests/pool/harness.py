@@ -201,11 +201,13 @@ class Pool:
         the job's numbers. Jobs whose wrapper is not heard have tests of their own.
         """
         self._put_helper(patient_helper())
-        target = self.root / LIBEXEC.lstrip("/") / "joblens_python/joblens_python.so"
-        if target.exists():
-            part = target.with_suffix(".part")
-            shutil.copy(patient_python(), part)
-            part.replace(target)
+        for folder in ("joblens_python", "joblens_python_calls"):
+            for name in ("joblens_python", "joblens_calls"):
+                target = self.root / LIBEXEC.lstrip("/") / folder / f"{name}.so"
+                if target.exists():
+                    part = target.with_suffix(".part")
+                    shutil.copy(patient_python(name), part)
+                    part.replace(target)
 
     @contextlib.contextmanager
     def shipped_wrappers(self) -> Iterator[None]:
@@ -255,7 +257,7 @@ class Pool:
     def clean(self) -> None:
         """Take all jobs away."""
         if self.run("condor_q", "-all", "-af", "ClusterId").stdout:
-            self.run("condor_rm", "-all")
+            self.run("condor_rm", "-all", check=False)  # it fails if the last job leaves by itself meanwhile
             self.until(lambda: not self.run("condor_q", "-all", "-af", "ClusterId").stdout, "an empty queue")
 
 
@@ -270,10 +272,11 @@ def patient_helper() -> Path:
     return built
 
 
-def patient_python() -> Path:
-    """What Pythons load that tell of exceptions: it waits half a minute to be heard, where on a node it is 0.5 s."""
-    source, built = CHECKOUT / "hooks/python/joblens_python.c", CHECKOUT / "build/test_patient_python.so"
-    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
+def patient_python(name: str) -> Path:
+    """What Pythons load of that name: it waits half a minute to be heard, where on a node it is 0.5 s at most."""
+    source, built = CHECKOUT / f"hooks/python/{name}.c", CHECKOUT / f"build/test_patient_{name}.so"
+    newest = max(path.stat().st_mtime for path in (source, source.with_name("ask_joblensd.h")))
+    if not built.exists() or built.stat().st_mtime < newest:
         headers = [sysconfig.get_paths()["include"], *map(str, Path("/usr/include").glob("python3.*"))]
         found = next(path for path in headers if Path(path, "Python.h").exists())
         built.parent.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ import json
 import socket
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 
 @dataclass(frozen=True)
@@ -31,5 +32,9 @@ class HubPages:
         return json.loads(body)
 
     def jobs(self, state: str) -> dict[str, dict[str, Any]]:
-        """A page of jobs by their ids."""
-        return {row["JobId"]: row for row in self.ask(f"/jobs.json?state={state}")["jobs"]}
+        """A page of jobs by their ids; of two pools' jobs with one id, the newer."""
+        return {row["JobId"]: row for row in reversed(self.ask(f"/jobs.json?state={state}")["jobs"])}
+
+    def artifacts(self, run: str) -> set[str]:
+        """The kinds of those to which a run's page leads."""
+        return {one["kind"] for one in self.ask(f"/job/{quote(run, safe='')}.json")["artifacts"]}

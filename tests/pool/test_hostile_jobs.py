@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 from harness import Ad, Pool
 
+from condor_joblens.publish.updatead import WriteResult
+
 HOSTILE = "executable = /usr/bin/python3\narguments = /usr/src/condor_joblens/tests/pool/hostile.py"
 REPLACEMENTS = ("link", "fifo", "gigabyte", "forged")
 BORROWED = "inner_slot _var_lib_condor_execute_slot1_2@elsewhere.slice"
 LONG = ["late", "elsewhere", BORROWED, *(f"replaced_ad {how}" for how in REPLACEMENTS)]
-IN_THE_WAY = "a file of the job's is in the way, and too large to be deleted"
 CONNECTIONS = 10_000
 RESTARTS = 200
 BEGINS_ANEW = f"""executable = /bin/sh
@@ -58,7 +59,9 @@ def test_job_that_replaces_its_ads_keeps_its_own_name(brisk: Pool, jobs: dict[st
     row = brisk.until(on_node, f"the node's numbers of job {cluster}")
     assert (row["Owner"], row["JobLensUsage"]["Run"]) == ("bob", own)
     if how == "gigabyte":  # nobody deletes it for the job: its ad may stay without numbers, and joblensd says so
-        brisk.until(lambda: brisk.usage(cluster) or IN_THE_WAY in brisk.log("JobLensdLog"), "the ad, or a reason")
+        brisk.until(
+            lambda: brisk.usage(cluster) or WriteResult.TAKEN.value in brisk.log("JobLensdLog"), "the ad, or a reason"
+        )
         assert brisk.usage(cluster).get("Run", own) == own
     else:
         assert usage_after_work(brisk, cluster, 11)["Run"] == own

@@ -38,6 +38,7 @@ class Course:
     environment: dict[str, str]
     environment_to_root: list[dict[str, str]]
     machine: dict[str, Any]
+    asked_by_program: str  # what root was told, where the site has not allowed it
     said_from_outside: str
     killed: str
     followed: str  # what was told to somebody who followed the job's output to its end
@@ -76,6 +77,7 @@ def course(brisk: Pool) -> Iterator[Course]:
             environment={each["Name"]: each["Value"] for each in json.loads(told("env", str(sleeps), "--json"))},
             environment_to_root=json.loads(told("env", str(sleeps), "--json", user="root")),
             machine=json.loads(told("node", "--json")),
+            asked_by_program=told("ask", "/usr/share/joblens/ask/fsync.c", user="root", check=False),
             said_from_outside=pool.run("joblens", "say", "mine", user="alice", check=False).stderr,
             killed=told("kill", str(sleeps)),
             followed="",
@@ -100,6 +102,10 @@ def test_its_processes_are_shown_as_a_tree(course: Course) -> None:
 
 def test_its_output_and_a_file_of_its_folder_are_read(course: Course) -> None:
     assert (course.output, course.file) == ("began\n", "of a file\n")
+
+
+def test_root_asks_by_no_program_of_his_own_unless_the_site_allows_it(course: Course) -> None:
+    assert course.asked_by_program.endswith("set JOBLENS_ASK = true\n")
 
 
 def test_no_other_file_is(course: Course) -> None:
@@ -127,7 +133,7 @@ def test_its_environment_is_shown_to_its_owner_and_names_to_root(course: Course)
 
 
 def test_its_machine_and_whose_jobs_are_there(course: Course) -> None:
-    assert course.name in [job["Job"] for job in course.machine["Jobs"]]
+    assert course.name in [job["JobId"] for job in course.machine["Jobs"]]
     assert course.machine["Cpus"] > 0 and course.machine["ScratchBytes"] > 0
 
 

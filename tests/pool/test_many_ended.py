@@ -29,7 +29,7 @@ def test_the_owner_is_told_what_became_of_the_jobs_of_a_cluster(brisk: Pool) -> 
     for processes, words in ((range(10, 12), "exited 7"), (range(12, 14), "SIGSEGV in mixed")):
         causes = {found[job] for process in processes if (job := f"{cluster}.{process}") in known}
         assert len(causes) <= 1 and all(words in cause for cause in causes)
-    assert all("memory_peak_bytes" in job["Numbers"] for job in told["Jobs"] if job["Job"] in known)
+    assert all("memory_peak_bytes" in job["Numbers"] for job in told["Jobs"] if job["JobId"] in known)
     listed = json.loads(brisk.run("joblens", "job", str(cluster), "--run-dir", "/nowhere", "--json").stdout)
     names = {each["JobId"] for each in (listed["Job"], *listed["Others"])}
     assert known <= names <= {f"{cluster}.{process}" for process in range(14)} and "Note" not in listed

@@ -93,6 +93,9 @@ class Course:
     kept_to_another: str
     peeked: list[dict[str, Any]]  # `joblens peek --json` of a variable of it
     peeked_by_another: str
+    series: list[dict[str, Any]]  # the same again and again
+    variables: dict[str, Any]  # Peek in the ad of a job that asked by +JobLensPeek
+    note_on_variables: str
     death: str  # of a Python that asked to be traced
     death_of_another: str  # and of one that did not
     paths: tuple[str, str]  # the PYTHONPATH of either
@@ -146,7 +149,8 @@ def course(brisk: Pool) -> Iterator[Course]:
         pool.until(lambda: pool.usage(thrower).get("Level") == "trace", "level trace of what throws")
         counter = pool.submit(
             f"executable = {program_in(pool, 'counts', 'c', COUNTS)}\ntransfer_executable = false\n"
-            f'+JobLensLevel = "trace"\n+JobLensTrace = "{FUNCTIONS}"\nqueue'
+            f'+JobLensLevel = "trace"\n+JobLensTrace = "{FUNCTIONS}"\n'
+            '+JobLensPeek = "counts:state as int; counts:stat as int"\nqueue'
         )
         pool.shell("rm -f /home/alice/go")
         failing = pool.submit(f'executable = /bin/sh\narguments = "{FAILS}"\n+JobLensLevel = "trace"\nqueue')
@@ -174,6 +178,8 @@ def course(brisk: Pool) -> Iterator[Course]:
         sums = pool.until(lambda: counted_since(pool, counter, killed_at), "sums of functions in the ad")
         kept = pool.until(lambda: kept_since(pool, killed_at, *ask_kept), "a trace since joblensd was killed")
         ask_peek = ("joblens", "peek", f"{counter}.0", "counts:state as int")
+        series = traced(pool, '"Value"', *ask_peek, "--every", "1s", "--for", "2s", "--json")
+        variables = pool.until(lambda: pool.usage(counter).get("Peek"), "its variable in the ad")
         ask_death = ("joblens", "job", f"{failing}.0", "--before-death")
         died = traced(pool, '"Cause": "death"', *ask_death, "--json")
         yield Course(
@@ -191,6 +197,9 @@ def course(brisk: Pool) -> Iterator[Course]:
             kept_to_another=pool.run(*ask_kept, user="bob", check=False).stdout,
             peeked=json.loads(traced(pool, '"Value"', *ask_peek, "--json")),
             peeked_by_another=pool.run(*ask_peek, user="bob", check=False).stderr,
+            series=[json.loads(line) for line in series.splitlines()],
+            variables=variables,
+            note_on_variables=str(pool.usage(counter).get("Note", "")),
             death=str(pool.last_usage_on_node(failed).get("Death")),
             death_of_another=str(pool.last_usage_on_node(plain).get("Death")),
             paths=(pool.output(failed).strip(), pool.output(plain).strip()),
@@ -236,6 +245,13 @@ def test_its_owner_sees_what_a_variable_holds_and_nobody_else_does(course: Cours
     (found,) = course.peeked
     assert (found["Variable"], found["Type"]) == ("state", "int") and int(found["Value"]) > 0
     assert "only root and the user" in course.peeked_by_another
+    assert len(course.series) > 1 and all("Value" in each for each in course.series)
+
+
+def test_variables_that_a_job_asks_for_are_in_its_ad(course: Course) -> None:
+    assert course.variables["Values"] == f"state = {course.variables['First']:.0f}" and course.variables["First"] > 0
+    assert "counts:stat as int: no symbol is called stat" in course.note_on_variables
+    assert "is it one of these: state" in course.note_on_variables and "Second" not in course.variables
 
 
 def test_what_was_kept_before_joblensd_was_killed_is_kept_and_the_trace_goes_on(course: Course) -> None:

@@ -20,11 +20,13 @@ HOOK = Path(__file__).resolve().parents[2] / "hooks" / "python"
 SECONDS = 120
 
 
-def build(folder: Path, socket_path: str, budget_ms: int = 30000) -> Path:
+def build(folder: Path, socket_path: str, budget_ms: int = 30000, *, calls: bool = False) -> Path:
     """The folder that the wrapper would name; what is loaded from it knows this socket, and is patient."""
     folder.mkdir()
     known = [f'-DJOBLENS_SOCKET="{socket_path}"', f"-DJOBLENS_BUDGET_MS={budget_ms}"]
     compiled(HOOK / "joblens_python.c", folder / "joblens_python.so", *known)
+    if calls:
+        compiled(HOOK / "joblens_calls.c", folder / "joblens_calls.so", *known)
     shutil.copy(HOOK / "sitecustomize.py", folder)
     return folder
 
@@ -86,15 +88,18 @@ class Hearer:
         except OSError:
             return False
         with connection, suppress(OSError):
-            packet = connection.recv(frames.MAX_PACKET + 1)
-            assembled = frames.Assembler(frames.REQUEST, frames.MAX_REQUEST).add(packet)
-            assert assembled is not None
-            words = frames.decode_words(assembled[1])
-            assert words.word == "raised"
-            self.told.append({name: value.decode() for name, value in words.fields.items()})
-            self.before_answer()
-            connection.send(b"heard")
+            self.answer(connection, connection.recv(frames.MAX_PACKET + 1))
         return True
+
+    def answer(self, connection: socket.socket, packet: bytes) -> None:
+        """Keeps what it was told, and answers."""
+        assembled = frames.Assembler(frames.REQUEST, frames.MAX_REQUEST).add(packet)
+        assert assembled is not None
+        words = frames.decode_words(assembled[1])
+        assert words.word == "raised"
+        self.told.append({name: value.decode() for name, value in words.fields.items()})
+        self.before_answer()
+        connection.send(b"heard")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,14 @@ LONGEST = 15
 """Characters that the kernel keeps of a name: BPF_OBJ_NAME_LEN - 1 (include/uapi/linux/bpf.h)."""
 
 OBJECTS = sorted(path.name.partition(".")[0] for path in loader.OBJECTS.glob("*.bpf.o"))
-INSTEAD = {"switch_reads": "switch", "syscalls_reads": "syscalls", "fuse_channels": "fuse"}
+INSTEAD = {
+    "switch_reads": "switch",
+    "syscalls_reads": "syscalls",
+    "fuse_channels": "fuse",
+    "sample_old": "sample",
+    "waits_old": "waits",
+    "crash_old": "crash",
+}
 """Objects of which never more than one is loaded: they may have programs of the same name."""
 
 

@@ -73,7 +73,9 @@ class Machine:
         for name in PROGRAMS:
             self.write(f"/usr/libexec/condor/{name}", "#!/bin/sh\n", 0o755)
         for name in ("sitecustomize.py", "joblens_python.so"):
-            self.write(f"/usr/libexec/condor/joblens_python/{name}", "", 0o644)
+            for folder in ("joblens_python", "joblens_python_calls"):
+                self.write(f"/usr/libexec/condor/{folder}/{name}", "", 0o644)
+        self.write("/usr/libexec/condor/joblens_python_calls/joblens_calls.so", "", 0o644)
         (root / "etc/joblens/policies.d").mkdir(parents=True)
         for pid, module in ((4242, "export"), (4243, "publish.slotads"), (os.getpid(), "agent")):
             self.write(f"/proc/{pid}/cmdline", f"python\0-I\0-m\0condor_joblens.{module}\0")
@@ -528,6 +530,10 @@ FAULTS = {
         lambda m: m.remove("/usr/libexec/condor/joblens_python/joblens_python.so"),
         "wrapper", "warn", "joblens_python.so beside joblens_wrapper is missing",
     ),
+    "nothing for calls of Pythons": (
+        lambda m: m.remove("/usr/libexec/condor/joblens_python_calls/joblens_calls.so"),
+        "wrapper", "warn", "joblens_calls.so beside joblens_wrapper is missing",
+    ),
     "what is for Pythons is anybody's": (
         lambda m: m.mode("/usr/libexec/condor/joblens_python/sitecustomize.py", 438),
         "wrapper", "warn", "others than root",
@@ -855,11 +861,11 @@ def test_a_table_of_what_the_kernel_gives(machine):
 @pytest.mark.parametrize(
     ("release", "version", "why"),
     [
-        ("5.10.0-36-amd64", "#1 SMP Debian 5.10.244-1", "none here: kernel 5.17 is the first that takes them"),
+        ("5.10.0-36-amd64", "#1 SMP Debian 5.10.244-1", "kernel 5.10: frame pointers only, no Python"),
         ("6.0.9", "#1 SMP", "kernel 6.0.9 can lock the machine up when a job is sampled: boot 6.4 or later"),
     ],
 )
-def test_why_a_kernel_takes_no_samples_is_said(machine, release, version, why):
+def test_what_a_kernel_lacks_of_samples_is_said(machine, release, version, why):
     machine.write("/proc/sys/kernel/osrelease", f"{release}\n")
     machine.write("/proc/sys/kernel/version", f"{version}\n")
     assert told(machine, "this kernel gives")[2] == f"profile: what io gives, and samples of stacks, but {why}"

@@ -103,7 +103,7 @@ def test_several_jobs_and_a_whole_cluster_in_one(joblensd: str, capsys: pytest.C
     for ids in (["12"], ["12.0", "12.1"]):
         assert joblens("flame", *ids, "--json") == 0
         found = json.loads(capsys.readouterr().out)
-        assert (found["Job"], found["Samples"]) == ("12.0 12.1", 30)
+        assert (found["JobId"], found["Samples"]) == ("12.0 12.1", 30)
 
 
 def test_what_can_be_grouped(joblensd: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,13 +124,13 @@ def test_functions_by_line(joblensd: str, capsys: pytest.CaptureFixture[str], mo
     assert joblens("flame", "12.0", "--lines", "--format", "folded") == 0
     said = capsys.readouterr()
     assert " (fit.cpp:7)" in said.out and said.err.startswith("No lines of libx.so:")
-    assert joblens("flame", "12.0", "--lines", "--by", "library") == 1
+    assert joblens("flame", "12.0", "--lines", "--by", "library") == 2
 
 
 def test_a_picture_of_what_differs(joblensd: str) -> None:
     assert joblens("flame", "12.0", "--compare", "12.1") == 0
     assert "against job 12.1" in Path("flame.svg").read_text()
-    assert joblens("flame", "12.0", "--compare", "12.1", "--format", "folded") == 1
+    assert joblens("flame", "12.0", "--compare", "12.1", "--format", "folded") == 2
 
 
 def test_what_is_in_no_profile_of_waits_is_said(
@@ -189,7 +189,7 @@ def test_what_runs_and_what_waits_in_one(
     assert joblens("flame", "12.0", "--wall", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["View"], found["Samples"]) == ("on the CPU or off it", 2 * 10**9 + 20 * round(1e9 / 99))
-    assert joblens("hot", "12.0", "--wall", "--follow") == 1
+    assert joblens("hot", "12.0", "--wall", "--follow") == 2
     assert "leave --wall out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         joblens("flame", "12.0", "--wall", "--off-cpu")
@@ -226,7 +226,7 @@ def test_how_long_calls_waited(joblensd: str, store: ArtifactWriter, capsys: pyt
     assert lines[-1].split() == ["Open", "3", *"0000000", "-"]
     assert joblens("hot", "12.0", "--waits", "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["Job"] == "12.0" and told["Classes"]["Read"]["Waits"][9] == 6
+    assert told["JobId"] == "12.0" and told["Classes"]["Read"]["Waits"][9] == 6
     with pytest.raises(SystemExit):
         joblens("hot", "12.0", "--waits", "--off-cpu")
 

@@ -494,16 +494,37 @@ def test_how_a_job_ended(ad, ending):
 
 
 @pytest.mark.parametrize(
-    ("ads", "message"),
+    ("ad", "message"),
     [
-        ([{"ClusterId": 12, "ProcId": 0, "JobStatus": 1}], "is idle: it has numbers when it runs"),
-        ([], "nothing is known"),
+        ({"JobStatus": 1}, "job 12.0 is idle; it has not run yet, and has no numbers before"),
+        ({"JobStatus": 1, "NumJobStarts": 1}, "job 12.0 is idle; it has no JobLensUsage: it asked for level off"),
+        ({"JobStatus": 2}, "job 12.0 is running; it has no JobLensUsage: it asked for level off"),
+        ({"JobStatus": 5, "NumJobStarts": 0, "HoldReason": "as\x1b it was"},
+         "job 12.0 is held: as\\x1b it was; it has not run yet"),
+        ({"JobStatus": 4, "ExitCode": 3}, "job 12.0 completed with exit code 3; it has no JobLensUsage"),
+        ({"JobStatus": 3}, "job 12.0 was removed: no reason given; it has no"),
+        ({"JobStatus": [7]}, "job 12.0 is there; it has no"),
     ],
-)
-def test_a_job_without_numbers_gets_one_line(tmp_path, monkeypatch, ads, message):
+)  # fmt: skip
+def test_a_job_without_numbers_gets_its_state_and_nothing_else(tmp_path, monkeypatch, ad, message):
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [{"ClusterId": 12, "ProcId": 0, **ad}])
+    with pytest.raises(JobLensError) as raised:
+        job.find("12.0", str(tmp_path))
+    assert str(raised.value).startswith(message)
+
+
+def test_of_a_cluster_without_numbers_one_job_is_told(tmp_path, monkeypatch):
+    ads = [{"ClusterId": 12, "ProcId": process, "JobStatus": 1} for process in range(3)]
     condor(tmp_path / "bin", monkeypatch, "condor_q", ads)
     condor(tmp_path / "bin", monkeypatch, "condor_history", [])
-    with pytest.raises(JobLensError, match=message):
+    with pytest.raises(JobLensError, match=r"^job 12\.0 is idle; .* Of 2 more of that name there are none either$"):
+        job.find("12", str(tmp_path))
+
+
+def test_of_a_job_that_nobody_knows_that_is_said(tmp_path, monkeypatch):
+    condor(tmp_path / "bin", monkeypatch, "condor_q", [])
+    condor(tmp_path / "bin", monkeypatch, "condor_history", [])
+    with pytest.raises(JobLensError, match="nothing is known"):
         job.find("12.0", str(tmp_path))
 
 

@@ -156,21 +156,21 @@ def test_compared_with_its_siblings(accesspoint: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    "arguments, words, code",
     [
-        (["jobs", "5"], "knows no job 5"),
-        (["jobs", "5; rm"], "is no cluster and no job"),
-        (["jobs", "5", "--since", "2d"], "a cluster is named whole"),
-        (["jobs", "--owner", "nobody-else"], "--since 7d looks further"),
-        (["compare", "5.1"], "name two jobs"),
-        (["compare", "5.1", "5.2", "--siblings"], "name two jobs"),
-        (["compare", "5.1", "5.2"], "knows no job 5.1"),
+        (["jobs", "5"], "knows no job 5", 1),
+        (["jobs", "5; rm"], "is no cluster and no job", 2),
+        (["jobs", "5", "--since", "2d"], "a cluster is named whole", 2),
+        (["jobs", "--owner", "nobody-else"], "--since 7d looks further", 1),
+        (["compare", "5.1"], "name two jobs", 2),
+        (["compare", "5.1", "5.2", "--siblings"], "name two jobs", 2),
+        (["compare", "5.1", "5.2"], "knows no job 5.1", 1),
     ],
 )
 def test_what_has_no_answer_costs_a_line(
-    accesspoint: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    accesspoint: Path, arguments: list[str], words: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(arguments) == 1
+    assert main.main(arguments) == code
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
 

@@ -78,7 +78,7 @@ def test_a_job_says_how_far_it_is(joblensd: Joblensd, tmp_path: Path, capsys: py
 
 @pytest.mark.parametrize("wrong", [["12.0", "io", "--cluster", "12"], [], ["io", "--cluster", "12", "--clear"]])
 def test_either_a_job_or_a_cluster(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["level", *wrong]) == 1
+    assert main(["level", *wrong]) == 2
     assert capsys.readouterr().err.startswith("joblens: ")
 
 
@@ -143,7 +143,7 @@ def test_a_time_that_is_none_is_refused_with_what_would_be_one(time: str, capsys
 
 
 def test_a_level_is_given_or_taken_back_not_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["level", "12.0", "io", "--clear", "--run-dir", str(tmp_path)]) == 1
+    assert main(["level", "12.0", "io", "--clear", "--run-dir", str(tmp_path)]) == 2
     assert "leave LEVEL or --clear away" in capsys.readouterr().err
 
 

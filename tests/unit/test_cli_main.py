@@ -103,6 +103,60 @@ def test_wrong_usage_is_exit_code_2(arguments, capsys):
     assert "joblens" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_an_option_that_there_is_not_is_wrong_usage_of_every_command(command, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main.main([command, "--no-such-option"])
+    assert exit.value.code == 2 and "usage: joblens" in capsys.readouterr().err
+
+
+MORE = {"get": ["file"], "notify": ["text"], "peek": ["reco:x"], "trace": ["reco:fit"]}
+OF_A_JOB = [
+    command
+    for command in main.COMMANDS
+    if any(action.dest == "id" for action in main.parser()._subparsers._group_actions[0].choices[command]._actions)
+]
+
+
+@pytest.mark.parametrize("command", sorted({*OF_A_JOB, "jobs"} - {"ask", "compare"}))
+def test_a_name_that_no_job_can_have_is_wrong_usage_of_every_command(command, tmp_path, capsys, monkeypatch):
+    """Nobody is asked: there is no socket here, and no HTCondor."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    where = [] if command == "jobs" else ["--run-dir", str(tmp_path)]
+    assert main.main([command, "x" * 257, *MORE.get(command, []), *where]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("joblens: ") and said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["level", "1.0", "nonsense"],
+        ["level", "--cluster", "1", "nonsense"],
+        ["level", "1.0", "io", "--clear"],
+        ["ls", "1.0", ""],
+        ["cat", "1.0", "x" * 4097],
+        ["notify", "1.0", ""],
+        ["peek", "1.0", "a:b", "--for", "1s"],
+        ["artifacts", "1.0", "-o", "x"],
+        ["ps"],
+        ["hang"],
+    ],
+    ids=" ".join,
+)
+def test_arguments_without_sense_are_wrong_usage(arguments, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main.main([*arguments, "--run-dir", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["trace", "1.0", "nonsense"], ["peek", "1.0", "nonsense"]], ids=" ".join)
+def test_a_specification_without_sense_is_wrong_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main.main(arguments)
+    assert exit.value.code == 2 and "write FILE:" in capsys.readouterr().err
+
+
 def test_numpy_waits_until_rows_are_read():
     code = "import sys, condor_joblens.cli.main as m; m.parser(); print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from control_socket import Server, servers
 
 from condor_joblens.cli import many
 from condor_joblens.cli.main import main
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, Refusal
 from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
@@ -27,13 +27,17 @@ class Queue:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
         self.ads: list[dict[str, Any]] = []
+        self.everybodys: list[dict[str, Any]] = []
 
     def has(self, cluster: int, *processes: object) -> None:
-        self.ads = [{"ClusterId": cluster, "ProcId": process} for process in processes]
+        """These run, the caller's: each in a slot of its own machine, and all slots have one name."""
+        self.ads = [
+            {"ClusterId": cluster, "ProcId": process, "RemoteHost": f"slot1_1@n{process}"} for process in processes
+        ]
 
     def read_ads(self, *command: str, attributes: Sequence[str]) -> list[dict[str, Any]]:
         self.asked.append(command)
-        return self.ads
+        return self.everybodys if "-allusers" in command else self.ads
 
 
 @pytest.fixture
@@ -65,14 +69,15 @@ def test_every_job_that_runs_is_asked_and_what_failed_is_counted(
 ) -> None:
     queue.has(12, 2, 0, 1, "x", True)
     assert main(["ps", "--cluster", "12", "--run-dir", str(tmp_path)]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
     assert queue.asked == [("condor_q", "-constraint", "ClusterId == 12 && JobStatus == 2")]
-    for job in ("12.0", "12.2"):
-        head, process, notice = lines[(at := lines.index(f"job {job}") + 1) : at + 3]
+    for job, slot in (("12.0", "slot1_1@n0"), ("12.2", "slot1_1@n2")):
+        head, process, notice = lines[(at := lines.index(f"job {job} in {slot}") + 1) : at + 3]
         assert head.split()[0] == "PID" and process.endswith(f"reco of {job}")
         assert notice == "joblens: 2 more processes are not shown"
-    assert "job 12.1: joblensd refuses: no job 12.1 runs on this node" in lines
-    assert lines[-1] == "2 jobs of 3 answered"
+    assert said.err == "joblens: job 12.1: joblensd refuses: no job 12.1 runs on this node\n"
+    assert lines[-1] == "2 jobs of 3 answered, 1 refused"
     queue.has(12, 0, 2)
     assert main(["ps", "--cluster", "12", "--run-dir", str(tmp_path)]) == 0
 
@@ -82,25 +87,70 @@ def test_as_json_each_job_is_a_line(
 ) -> None:
     queue.has(12, 0, 1)
     assert main(["ps", "--cluster", "12", "--json", "--run-dir", str(tmp_path)]) == 1
-    lines = sorted(map(json.loads, capsys.readouterr().out.splitlines()), key=lambda each: each["Job"])
-    assert [each["Job"] for each in lines] == ["12.0", "12.1"]
+    lines = sorted(map(json.loads, capsys.readouterr().out.splitlines()), key=lambda each: each["JobId"])
+    assert [each["JobId"] for each in lines] == ["12.0", "12.1"]
     assert lines[0]["Processes"] == [{"Pid": 10, **FIELDS, "Command": "reco of 12.0"}]
     assert lines[0]["Notices"] == ["2 more processes are not shown"]
-    assert lines[1] == {"Job": "12.1", "Error": "joblensd refuses: no job 12.1 runs on this node"}
+    why = "joblensd refuses: no job 12.1 runs on this node"
+    assert lines[1] == {"JobId": "12.1", "Error": why, "Slot": "slot1_1@n1"}
 
 
 def test_levels_too(joblensd: Server, queue: Queue, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     queue.has(12, 0, 1)
     arguments = ["level", "--cluster", "12", "io", "--for", "10m", "--run-dir", str(tmp_path)]
     assert main(arguments) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "2 jobs of 2 answered"
+    *told, last = capsys.readouterr().out.splitlines()
+    assert sorted(told) == [f"job ? in slot1_1@n{job} is watched at basic" for job in (0, 1)]
+    assert last == "2 jobs of 2 answered"
     assert sorted(request.arguments["job"] for request in joblensd.asked) == ["12.0", "12.1"]
     assert {(request.arguments["level"], request.arguments["for"]) for request in joblensd.asked} == {(2, 600)}
     assert main([*arguments, "--json"]) == 0
-    assert {"Job": "12.1", "level": "basic"} in map(json.loads, capsys.readouterr().out.splitlines())
-    queue.has(12)
-    assert main(arguments) == 1
-    assert capsys.readouterr().err == "joblens: no job of cluster 12 runs\n"
+    told = capsys.readouterr().out.splitlines()
+    assert {"JobId": "12.1", "Level": "basic", "Slot": "slot1_1@n1"} in map(json.loads, told)
+
+
+@pytest.mark.parametrize(
+    "ads, why",
+    [
+        ([], "cluster 12 is not in this access point's queue: joblens jobs 12 and"),
+        ([("alice", 2), ("alice", 1), ("alice", 2)], "the running jobs of cluster 12 are not yours: they are alice's"),
+        ([("alice", 1), ("alice", 5), ("alice", 5), ("x", 99)], "no job of cluster 12 runs: 1 idle, 2 held, 1 of an"),
+        ([(f"\x1b{n}", 2) for n in range(9)], "they are \\x1b0, \\x1b1, \\x1b2 and others's"),
+    ],
+)
+def test_why_no_job_of_it_can_be_asked(
+    ads: list[tuple[str, int]], why: str, queue: Queue, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.everybodys = [{"Owner": owner, "JobStatus": status} for owner, status in ads]
+    assert main(["ps", "--cluster", "12", "--run-dir", str(tmp_path)]) == 1
+    assert why in capsys.readouterr().err
+
+
+def test_a_reason_is_said_once_and_all_who_have_it_are_named(
+    queue: Queue, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(job: str) -> str:
+        raise Refusal("not yours") if job != "12.3" else JobLensError("no answer")
+
+    monkeypatch.setattr(many, "AT_A_TIME", 1)  # one after the other
+    queue.has(12, 0, 1, 2, 3)
+    assert many.run(12, ask, lambda *_: "", None) == 4
+    said = capsys.readouterr()
+    assert said.out == "0 jobs of 4 answered, 3 refused, 1 failed\n"
+    assert sorted(said.err.splitlines()) == [
+        "joblens: 2 more jobs as 12.0: 12.1 12.2",
+        "joblens: job 12.0: not yours",
+        "joblens: job 12.3: no answer",
+    ]
+    assert many.run(12, ask, lambda *_: "", dict) == 4
+    said = capsys.readouterr()
+    assert said.out.count('"Error": "not yours"') == 3 and said.err == ""
+
+
+def test_staff_asks_jobs_of_all(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBLENS_STAFF_KEY", "/nowhere")
+    many.running(12)
+    assert queue.asked == [("condor_q", "-allusers", "-constraint", "ClusterId == 12 && JobStatus == 2")]
 
 
 def test_an_answer_is_told_while_others_are_awaited() -> None:
@@ -128,8 +178,9 @@ def test_the_exit_code_is_how_many_failed(
 
     monkeypatch.setattr(many, "PAUSE", 0.0)
     queue.has(12, *range(count + 1))
-    assert many.run(12, ask, lambda job, answer: answer, None) == code
-    assert capsys.readouterr().out.splitlines()[-1] == f"1 job of {count + 1} answered"
+    assert many.run(12, ask, lambda job, slot, answer: answer, None) == code
+    rest = f", {count} failed" if count else ""
+    assert capsys.readouterr().out.splitlines()[-1] == f"1 job of {count + 1} answered{rest}"
 
 
 def test_beyond_some_jobs_one_is_asked_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,5 +193,5 @@ def test_beyond_some_jobs_one_is_asked_for_a_second(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("wrong", [["12.0", "--cluster", "12"], [], ["--cluster", "12", "--via", "ssh"]])
 def test_either_a_job_or_a_cluster(wrong: list[str], queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ps", *wrong]) == 1
+    assert main(["ps", *wrong]) == 2
     assert capsys.readouterr().err.startswith("joblens: ") and queue.asked == []

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from control_socket import Begin, Server, servers
+from hypothesis import given
+from hypothesis import strategies as st
 
-from condor_joblens.cli import child_output, get, notify, ps, top_processes
+from condor_joblens.cli import child_output, get, notify, ps, tail, top_processes
 from condor_joblens.cli.main import main
 from condor_joblens.cli.tail import Harmless
 from condor_joblens.control import SOCKET
@@ -87,6 +91,38 @@ def test_a_file_arrives_as_it_is(joblensd: Make, tmp_path: Path, capfdbinary: py
     assert server.asked[0].arguments == {"job": "12.0", "file": "logs/x", "lines": 3, "follow": True}
 
 
+@pytest.mark.parametrize("arguments", [["head", "12.0"], ["tail", "12.0"], ["cat", "12.0"], ["log", "12.0"]])
+def test_as_json_a_file_arrives_in_pieces(
+    arguments: list[str], joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joblensd(b">stdout", b"=a\xc3", b"=\xa9\n", b"=\xff\x00", b"!it was truncated", b"=b\xe2\x82", b".")
+    assert main([*arguments, "--json", "--run-dir", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    pieces = [{"Text": "a"}, {"Text": "é\n"}, {"Base64": "/wA="}, {"Note": "it was truncated"}, {"Text": "b"}]
+    assert [json.loads(line) for line in out.splitlines()] == [{"File": "stdout"}, *pieces, {"Base64": "4oI="}]
+    assert err == ""
+
+
+@given(st.lists(st.binary(max_size=6) | st.sampled_from(["é".encode(), b"\xe2", b"\x82", b"\xac"])))
+def test_pieces_joined_are_what_has_come(parts: list[bytes]) -> None:
+    pieces = tail.Pieces()
+    found = [each for part in parts for each in pieces.add(part)] + pieces.rest()
+    assert b"".join(b64decode(each.get("Base64", "")) or each["Text"].encode() for each in found) == b"".join(parts)
+    assert len(found) <= len(parts) + 1
+
+
+@pytest.mark.parametrize("verb", ["head", "tail", "cat"])
+def test_a_files_name_can_not_fool_a_terminal(
+    verb: str, joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "\x1b[2J\udcff"
+    server = joblensd(b"=a\n", b"!\x1b[2J was replaced", b"?\x1b[2J is no regular file")
+    assert main([verb, "12.0", name, "--run-dir", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert out == "a\n" and "\x1b" not in err and err.count("\\x1b[2J") == 2
+    assert server.asked[0].arguments["file"] == name
+
+
 def test_its_beginning_and_all_of_it_too(
     joblensd: Make, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -105,7 +141,7 @@ def test_a_job_is_told_something(joblensd: Make, tmp_path: Path, capsys: pytest.
     assert main(["notify", "12.0", "stop", "soon", "--run-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "job 12.0 has it in .joblens/notices of its scratch folder\n"
     assert server.asked[0].arguments == {"job": "12.0", "text": "stop soon"}
-    assert main(["notify", "12.0", "é" * 501, "--run-dir", str(tmp_path)]) == 1
+    assert main(["notify", "12.0", "é" * 501, "--run-dir", str(tmp_path)]) == 2
     assert len(server.asked) == 1 and "at most 1000 bytes" in capsys.readouterr().err
     assert f"{notices.FOLDER}/{notices.NAME}" == notify.FILE
 
@@ -144,6 +180,28 @@ def test_a_variable_is_a_line_a_process(joblensd: Make, tmp_path: Path, capsys: 
     assert [request.arguments for request in server.asked] == [asked, {**asked, "pid": 7}]
 
 
+def test_a_series_is_a_line_a_value(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = {"Time": 1700000000.5, "Pid": 7, "File": "/home/alice/reco", "Variable": "event"}
+    said = {**common, "Why": "not resident"}, {**common, "Type": "int", "Value": "22\x1b"}, {**common, "Time": 1e300}
+    server = joblensd(*(b"=" + json.dumps(each).encode() for each in said), b"!the job has ended", b".")
+    asked = ["peek", "12.0", "reco:event", "--every", "2s", "--run-dir", str(tmp_path)]
+    assert main([*asked, "--for", "1m"]) == 0
+    out, err = capsys.readouterr()
+    assert [line[8:] for line in out.splitlines()] == [
+        "  7  reco  event: not resident", "  7  reco  event = 22\\x1b  (int)", "  7  reco  event: ",
+    ]  # fmt: skip
+    assert re.fullmatch(r"\d\d:\d\d:20", out[:8]) and "--:--:--" in out and err == "joblens: the job has ended\n"
+    assert main([*asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[1])["Time"] == 1700000000.5
+    arguments = {"job": "12.0", "spec": "reco:event", "follow": True, "every": 2}
+    assert [request.arguments for request in server.asked] == [
+        {**arguments, "seconds": 60},
+        {**arguments, "seconds": 3600},
+    ]
+    assert main(["peek", "12.0", "reco:event", "--for", "1m", "--run-dir", str(tmp_path)]) == 2
+    assert "how often by --every" in capsys.readouterr().err
+
+
 NODE = {
     **{"Host": "n1", "Kernel": "6.1 x86_64", "JobLens": "0.2", "UptimeSeconds": 86400, "Cpus": 64, "Load": 3.5},
     **{"MemoryBytes": 4 << 30, "MemoryAvailableBytes": 1 << 30, "CpuPressure": 1.5, "MemoryPressure": 0.0},
@@ -152,7 +210,7 @@ NODE = {
 
 
 def test_the_machine_of_a_job(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = {"Job": "12.0", "Slot": "slot1_1", "Level": "\x1b[2J", "StartTime": int(time.time()) - 7200}
+    job = {"JobId": "12.0", "Slot": "slot1_1", "Level": "\x1b[2J", "StartTime": int(time.time()) - 7200}
     joblensd(*(b"=" + json.dumps(each).encode() for each in (NODE, job)), b".")
     assert main(["node", "12.0", "--run-dir", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -165,7 +223,7 @@ def test_the_machine_of_a_job(joblensd: Make, tmp_path: Path, capsys: pytest.Cap
     assert lines[4].split() == ["JOB", "SLOT", "LEVEL", "TIME"] and "\\x1b[2J" in lines[5]
     assert main(["node", "12.0", "--json", "--run-dir", str(tmp_path)]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["Host"] == "n1" and [each["Job"] for each in told["Jobs"]] == ["12.0"]
+    assert told["Host"] == "n1" and [each["JobId"] for each in told["Jobs"]] == ["12.0"]
 
 
 def test_processes_live(joblensd: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +287,13 @@ def test_a_file_is_fetched_page_by_page(remote: Remote, tmp_path: Path, capsys: 
     assert "x is there already: take --continue" in capsys.readouterr().err
     assert fetch("-o", "y", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"File": "y", "Bytes": 200_000}
+    (tmp_path / "folder").mkdir()
+    assert fetch("-o", "folder") == fetch("-o", "folder", "--continue") == 0, "in a folder it has its own name"
+    assert capsys.readouterr().err == "folder/x: 200.0 kB\n" * 2
+    assert (tmp_path / "folder/x").read_bytes() == remote.content
+    assert fetch("-o", "folder") == 1 and fetch("-o", "nowhere/") == 1
+    said = capsys.readouterr().err
+    assert "folder/x is there already" in said and "nowhere/: there is no such folder" in said
 
 
 def test_what_is_broken_off_is_gone_on_with(remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,6 +306,22 @@ def test_what_is_broken_off_is_gone_on_with(remote: Remote, tmp_path: Path, caps
     assert (tmp_path / "x").read_bytes() == remote.content
     assert remote.asked[4] == 90_000 - get.OVERLAP, "the end of what is here is compared"
     assert fetch("--continue") == 0, "nothing is left"
+
+
+def test_a_name_with_escapes_is_the_files_name_here_and_harmless_on_a_terminal(
+    remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "\x1b[2J\u202e\udcff"
+    command = ["get", "12.0", f"logs/{name}", "--run-dir", "."]
+    remote.breaks_after = 3
+    assert main(command) == 1, "it is broken off"
+    remote.breaks_after = 1 << 60
+    assert main(command) == 1, "it is there already"
+    assert main([*command, "--continue"]) == 0
+    assert (tmp_path / name).read_bytes() == remote.content
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err and "\u202e" not in out + err
+    assert err.count("\\x1b[2J") == 3 == len(err.splitlines())
 
 
 def test_another_file_is_not_put_behind_what_is_here(
@@ -343,7 +424,7 @@ RECORD = (
             **json.loads(process(1, 0, "x")[1:]),
             **NODE,
             **{"Name": "x", "Kind": "file", "Mode": 0, "Bytes": 1 << 40, "DiskBytes": 1, "Modified": 1, "Target": ""},
-            **{"File": "1:2", "Signal": "SIGTERM", "Job": "1.0", "Slot": "slot1", "Level": "io", "StartTime": 1},
+            **{"File": "1:2", "Signal": "SIGTERM", "JobId": "1.0", "Slot": "slot1", "Level": "io", "StartTime": 1},
         }
     ).encode()
 )

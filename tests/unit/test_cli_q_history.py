@@ -108,7 +108,7 @@ def test_both_lists_as_json(accesspoint: Path, capsys: pytest.CaptureFixture[str
     fill(accesspoint, [ad(1, seconds=3600)], queue())
     assert main.main(["history", "5", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
-    assert (one["Job"], one["WallSeconds"], one["CpuEfficiency"]) == ("5.1", 3600, 0.8)
+    assert (one["JobId"], one["WallSeconds"], one["CpuEfficiency"]) == ("5.1", 3600, 0.8)
     assert one["Waits"] == pytest.approx({"running": 0.8, "cvmfs": 0.2}) and "Reason" not in one
     assert main.main(["q", "5", "--json"]) == 0
     states = [job["State"] for job in json.loads(capsys.readouterr().out)]
@@ -118,8 +118,8 @@ def test_both_lists_as_json(accesspoint: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("command", ["q", "history"])
 def test_what_names_no_job_is_one_line(command: str, accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["5; rm"], ["5", "--owner", "bob"], ["--owner", "nobody"]):
-        assert main.main([command, *arguments]) == 1
+    for arguments, code in ((["5; rm"], 2), (["5", "--owner", "bob"], 2), (["--owner", "nobody"], 1)):
+        assert main.main([command, *arguments]) == code
         said = capsys.readouterr()
         assert said.out == "" and said.err.startswith("joblens: ") and said.err.count("\n") == 1
 

@@ -156,7 +156,7 @@ def test_what_it_does_not_take(wrong: list[str], make: Make, capfd: pytest.Captu
 
 def test_names_that_condor_tail_would_take_for_options(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
     given = make("condor_tail", "")
-    assert main(["tail", "--via", "condor_tail", "12.0", "--", "-stderr"]) == 1
+    assert main(["tail", "--via", "condor_tail", "12.0", "--", "-stderr"]) == 2
     assert not given.exists() and "begins with a hyphen" in capfd.readouterr().err
 
 

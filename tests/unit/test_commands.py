@@ -17,7 +17,6 @@ from control_socket import Server
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.agent import before_job
 from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.levels import level_arbiter
@@ -49,14 +48,14 @@ class Site:
     owner: int | None = OWNER  # None: the folder of the run's starter is unknown
     is_alone: bool = True
     is_next_job: bool = False
-    wants_python: bool = False
+    wants_python: str = ""
     raised: list[tuple[int, int, str, str, str]] = field(default_factory=list)
     found: list[tuple[int, str, str]] = field(default_factory=list)
     began: list[tuple[int, int]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     done: list[tuple[Payer, dict[str, object]]] = field(default_factory=list)
-    config: Config = field(default_factory=Config)
+    config: Config = field(default_factory=lambda: Config(ask=True))
     artifacts: Any = field(default_factory=lambda: Kept("1.hang"))
     remote: Any = None
     notify_refusal: str = ""
@@ -94,8 +93,14 @@ class Site:
     def sandbox(self, run: int) -> Any:
         return None if self.owner is None else SimpleNamespace(scratch_uid=self.owner)
 
+    def cgroup(self, run: int) -> str:
+        return f"/sys/fs/cgroup/slot{run}"
+
     def describe(self, run: int) -> str:
         return "slot1_1: run 12.0"
+
+    def note(self, run: int, without: str = "") -> str:
+        return f"all but {without}"
 
     def run_of_process(self, pid: int, slot: str, scratch: str) -> int:
         self.found.append((pid, slot, scratch))
@@ -114,8 +119,11 @@ class Site:
     def begin_counting(self, run: int, pid: int) -> None:
         self.began.append((run, pid))
 
-    def traces_python(self, run: int) -> bool:
+    def traces_python(self, run: int) -> str:
         return self.wants_python
+
+    def python_ring(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
+        return {"file0": "fit.py"}, pid
 
     def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
         self.raised.append((run, pid, line, place, traceback))
@@ -124,6 +132,9 @@ class Site:
         node = SimpleNamespace(runs=self.runs, config=self.config)
         levels: Any = SimpleNamespace(node=node, entries=Entries())
         return level_arbiter.refusal(levels, run, level, by_root)
+
+    def kept_low(self, run: int) -> str:
+        return ""
 
     def count_entry(self, packet: bytes) -> dict[str, int]:
         Entries().asked(packet, Config())
@@ -180,9 +191,11 @@ def asks(site: Site, verb: str, uid: int, pid: int = 1, stream: Any = None, **ar
 GOOD: dict[str, dict[str, Any]] = {
     "activate": {"slot": "slot1_1"},
     "say": {"words": "step 3 of 10"},
+    "python": {"version": "3.13.1"},
     "raised": {"line": "KeyError: 1", "traceback": "KeyError: 1\n"},
     "level": {"job": "12.0"},
     "last": {"job": "12.0"},
+    "ask": {"job": "12.0"},
     "watch": {"job": "12.0", "schema": SCHEMA},
     "artifacts": {"job": "12.0"},
     "evidence": {"job": "12.0"},
@@ -210,6 +223,8 @@ GRANTED = {
     ("activate", "the wrapper"),
     ("say", "the wrapper"),
     ("raised", "the wrapper"),
+    ("python", "the wrapper"),
+    ("ask", "root"),
     ("level", "root"),
     ("level", "the owner"),
     ("level", "the wrapper"),
@@ -289,6 +304,16 @@ def test_a_refusal_names_nobody_else_s_job(verb: str) -> None:
         assert ("471" in str(refused.value)) == names_them
 
 
+def test_a_trace_is_of_a_spec_or_the_jobs_own_that_is_followed() -> None:
+    for wrong in ({"job": "12.0"}, {"job": "12.0", "spec": "prog:main", "follow": True}):
+        with pytest.raises(Refused, match="either spec or follow"):
+            asks(Site(), "trace", OWNER, **wrong)
+    site = Site()
+    asks(site, "trace", OWNER, job="12.0", follow=True)
+    asked: Any = site.done.pop()[1]
+    assert asked == {"verb": "trace", "spec": "", "seconds": 10, "follow": True}
+
+
 def test_who_asks_about_a_node_hears_of_his_own_jobs_alone() -> None:
     site = Site()
     site.appear(1, 8)
@@ -298,14 +323,14 @@ def test_who_asks_about_a_node_hears_of_his_own_jobs_alone() -> None:
     def listed(uid: int) -> list[str]:
         asks(site, "node", uid, job="4712.0")
         asked: Any = site.done.pop()[1]
-        return [each["Job"] for each in asked["jobs"]]
+        return [each["JobId"] for each in asked["jobs"]]
 
     assert (listed(OWNER), listed(0)) == (["4712.0"], ["12.0", "4712.0"])
 
 
 def test_a_wrapper_hears_whether_its_pythons_are_traced() -> None:
     assert asks(Site(), "activate", OWNER) == {"level": "basic"}
-    assert asks(Site(wants_python=True), "activate", OWNER) == {"level": "basic", "python": "raises"}
+    assert asks(Site(wants_python="raises"), "activate", OWNER) == {"level": "basic", "python": "raises"}
 
 
 def test_an_exception_is_that_of_the_process_that_tells_it() -> None:
@@ -362,10 +387,19 @@ def test_root_gets_the_names_of_variables_alone() -> None:
         assert site.done.pop()[1] == {"verb": "env", "pid": 0, "values": values}
 
 
+def test_root_asks_by_a_program_where_the_site_allows_it() -> None:
+    site = Site()
+    request = Request("ask", {"job": "12.0"}, 666, 0)
+    assert Dispatcher(site).answer(request) == {"cgroup": "/sys/fs/cgroup/slot0"}
+    assert site.lines == ["slot1_1: run 12.0: root asks about it by a BPF program of his own"]
+    with pytest.raises(Refused, match="set JOBLENS_ASK = true"):
+        Dispatcher(Site(config=Config())).answer(request)
+
+
 def test_a_job_is_told_by_whom_and_the_log_has_no_word_of_it() -> None:
     site = Site()
-    asks(site, "notify", 0, job="12.0", text="stop\nsoon")
-    assert site.done[0][1]["line"].endswith(b"Z root: stop\\nsoon\n")
+    asks(site, "notify", 0, job="12.0", text="stop\nbeim nächsten\x1b")
+    assert site.done[0][1]["line"].decode().endswith("Z root: stop\\x0abeim nächsten\\x1b\n")
     assert site.lines == ["slot1_1: run 12.0: root asked for notify"]
     site.notify_refusal = "it is full"
     with pytest.raises(Refused, match="it is full"):
@@ -392,12 +426,11 @@ def test_of_several_jobs_the_caller_s_own_is_meant() -> None:
 
 def test_what_level_io_has_missed_is_told_while_io_is_counted() -> None:
     site = Site()
-    for level, note in (("basic", "a; b"), ("off", "a; b"), ("io", None), ("trace", None)):
-        whole = before_job.late_note(12.0)
-        site.runs.rows["level"], site.runs.rows["note"] = level.encode(), f"a; {whole}; b".encode()
-        assert asks(site, "level", OWNER, job="12.0")["note"] == (note or f"a; {whole}; b")
-    site.runs.rows["level"], site.runs.rows["note"] = b"basic", before_job.late_note(12.0).encode()
-    assert not asks(site, "level", OWNER, job="12.0")["note"]
+    for level, note in (("basic", "all but late_io"), ("off", "all but late_io"), ("io", "all"), ("trace", "all")):
+        site.runs.rows["level"], site.runs.rows["note"] = level.encode(), b"all"
+        assert asks(site, "level", OWNER, job="12.0")["note"] == note
+    site.runs.rows["level"], site.runs.rows["note"] = b"basic", b""
+    assert "note" not in asks(site, "level", OWNER, job="12.0")
 
 
 def test_a_verb_that_the_table_lacks_is_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -722,6 +755,15 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Made]
 def command_node(it: Made) -> CommandNode:
     nobody, node = DefaultSelector(), it.agent.node
     return CommandNode(it.agent, Evidence(node, None, nobody), OwnerCommands(node, None, nobody))
+
+
+def test_a_notice_is_not_written_as_who_has_got_the_folder_meanwhile(made: Callable[..., Made]) -> None:
+    it = made()
+    run = it.begin("12.0")
+    sandbox: Any = it.node.handles[run].sandbox
+    sandbox.is_of_its_user.return_value = False
+    assert "belongs to another user than when the job began" in command_node(it).notify(run, b"x\n")
+    sandbox.add_notice.assert_not_called()
 
 
 def test_a_job_of_the_real_table_is_watched_over_a_real_socket(made: Callable[..., Made], tmp_path: Path) -> None:

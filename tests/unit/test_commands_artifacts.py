@@ -105,8 +105,9 @@ def test_from_afar_those_of_the_run_that_is_vouched_for_alone(store: ArtifactWri
 
 def test_from_afar_nothing_that_is_kept_is_said_so(store: ArtifactWriter) -> None:
     store.add(about(number=6), [b"of a run before"])
-    with pytest.raises(Refused, match="nothing is kept of this run yet"):
+    with pytest.raises(Refused, match="nothing is kept of this run yet, which is at level basic: a profile") as why:
         from_afar(store)
+    assert len(str(why.value)) <= 200, "as much as a refusal has (control/stream.py)"
 
 
 def test_from_afar_there_is_a_bound(store: ArtifactWriter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,13 +338,13 @@ def test_what_goes_wrong_is_one_line(
     there = ["--run-dir", str(tmp_path)]
     stored = store.add(about(content_type="application/x-pprof"), [b"\0\1"])
 
-    def error(*arguments: str) -> str:
-        assert main(["artifacts", *arguments, *there]) == 1
+    def error(*arguments: str, code: int = 1) -> str:
+        assert main(["artifacts", *arguments, *there]) == code
         return capsys.readouterr().err
 
     assert "no artifacts of a job 13.0 on this node: a profile needs level profile" in error("13.0")
     assert "has no artifact trace" in error("12.0", "trace")
-    assert "-o needs the name" in error("12.0", "-o", "x")
+    assert "-o needs the name" in error("12.0", "-o", "x", code=2)
     assert "can't be written: Is a directory" in error("12.0", "hang", "-o", str(tmp_path))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert f"{stored.name} is application/x-pprof: say with -o FILE" in error("12.0", "hang")

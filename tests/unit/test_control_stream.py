@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from control_socket import Server, ask, client, end_of, request
 
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, UsageError
 from condor_joblens.control import client as control_client
 from condor_joblens.control import frames
 from condor_joblens.control import server as server_module
@@ -345,8 +345,12 @@ def test_without_an_answer_the_client_gives_up(path: str) -> None:
 
 def test_what_is_too_long_is_not_sent(path: str) -> None:
     for call in (control_client.ask, lambda *it: list(control_client.stream(*it))):
-        with pytest.raises(JobLensError, match="write less"):
-            call(path, "watch", {"job": "x" * 70_000})
+        with pytest.raises(UsageError, match=r"^job: has 70000 bytes: write 1 to 256$"):
+            call(path, "watch", {**WATCH, "job": "x" * 70_000})
+    with pytest.raises(JobLensError, match="write less"):
+        control_client.ask(path, "tail", {"job": "1", "lines": "1", "file": "x" * 4096})
+    with pytest.raises(JobLensError, match="write less"):
+        list(control_client.stream(path, "warrant", {"packet": b"x" * 70_000}, server=control_client.RELAY))
 
 
 def test_an_end_is_words(serve: MakeServer, path: str) -> None:

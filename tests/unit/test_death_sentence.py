@@ -83,6 +83,12 @@ def test_a_job_whose_program_is_not_there_did_not_die_of_its_wrapper() -> None:
     assert why(kept(inner, main=end("joblens_wrapper", 127 << 8, 1, 0)), 127 << 8) == "make exited 127"
 
 
+def test_the_last_process_that_a_signal_ended() -> None:
+    assert death_sentence.last_killed(kept()[0], NOW) == ""
+    ends = end("worker.py", 9, 12, before=360.0), end("head", 13, 13), end("xrdcp", 54 << 8, 14)
+    assert death_sentence.last_killed(kept(*ends)[0], NOW) == "SIGKILL in worker.py (process 12), 6 min ago"
+
+
 def test_a_signal_with_a_core() -> None:
     assert why(kept(main=end("reco", 11 | 0x80, 1, 0)), 11 | 0x80) == "SIGSEGV in reco (core dumped)"
 

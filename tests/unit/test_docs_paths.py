@@ -29,7 +29,8 @@ BASES = ("", "condor_joblens/", "bpf_programs/", "docs/", "lua_policies/")
 STRANGERS = {
     # an example's, a user's or HTCondor's own
     *("NAME.py", "condor_joblens/sample/NAME.py", "condor_joblens/tracer/sensors/NAME.py", "bpf_programs/NAME/"),
-    *("condor_joblens/commands/NAME.py", "tracer/sensors/NAME.py", "NAME.lua", "NAME.cases", "payload.py", "fit.py"),
+    *("condor_joblens/commands/NAME.py", "tracer/sensors/NAME.py", "NAME.lua", "NAME.cases", "FILE.c", "payload.py"),
+    "fit.py",
 }
 
 

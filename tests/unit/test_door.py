@@ -26,7 +26,7 @@ from condor_joblens.accesspoint import door_server, queue_child
 from condor_joblens.accesspoint.door_server import Door
 from condor_joblens.accesspoint.queue_answer import SEPARATOR, target
 from condor_joblens.accesspoint.queue_child import QueueChild
-from condor_joblens.cli import afar
+from condor_joblens.cli import afar, elsewhere
 from condor_joblens.common import descriptors, readiness
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.open_socket import listening_at
@@ -106,6 +106,17 @@ def started(start: object) -> dict[str, Any]:
     return {**with_usage(Run=f"{JOB}#{start}"), "NumShadowStarts": start}
 
 
+@pytest.mark.parametrize("starts, reconnects, is_its", [(2, 0, True), (3, 1, True), (5, 3, True), (4, 1, False)])
+def test_a_shadow_that_has_found_its_job_again_begins_no_new_run(starts: int, reconnects: int, is_its: bool) -> None:
+    """As after a restart of the schedd: HTCondor counts one more start of a shadow."""
+    ad = {**AD, "NumShadowStarts": starts, "NumJobReconnects": reconnects}
+    if is_its:
+        assert target(said(ad), 0, ME, "pool", OWN_KEY).job.run == f"{JOB}#2"
+    else:
+        with pytest.raises(Refused, match="has begun anew"):
+            target(said(ad), 0, ME, "pool", OWN_KEY)
+
+
 REFUSED: dict[str, tuple[bytes, str]] = {
     "another user": (said({**AD, "User": "bob@pool"}), "only its user and queue super users may"),
     "another domain": (said({**AD, "User": f"{MY_NAME}@elsewhere"}), "only its user"),
@@ -120,6 +131,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "no numbers": (said({**AD, "JobLensUsage": {}}), "first numbers are on their way"),
     "odd numbers": (said({**AD, "JobLensUsage": "x"}), "first numbers are on their way"),
     "a run before": (said({**AD, "NumShadowStarts": 3}), "has begun anew"),
+    "a run to come": (said({**AD, "NumShadowStarts": 1, "NumJobReconnects": 9}), "has begun anew"),
+    "a run of no number": (said(with_usage(Run=f"{JOB}#x")), "has begun anew"),
+    "a run of another job": (said({**with_usage(Run="ap#9.0#1#2"), "NumJobReconnects": 9}), "has begun anew"),
+    "odd reconnects": (said({**AD, "NumJobReconnects": "1"}), "makes no sense"),
     "nowhere": (said({**AD, "RemoteHost": ["x"]}), "does not say where"),
     "a list as state": (said({**AD, "JobStatus": [2]}), "makes no sense"),
     "a text as state": (said({**AD, "JobStatus": "2"}), "makes no sense"),
@@ -232,6 +247,20 @@ def test_nobody_is_vouched_for_in_another_users_job(served: Served) -> None:
         f"job 12.0: user {ME} asked for ps, refused: only its user and queue super users may do this, "
         f"and you are {MY_NAME}@pool"
     ]
+
+
+@pytest.mark.parametrize(
+    ("passwd", "why"),
+    [("", f"user {ME} has no name on this access point"), (f"newcomer:x:{ME}:0::/:/bin/sh\n", "you are newcomer@pool")],
+    ids=["removed", "another has his number"],
+)
+def test_nobody_is_vouched_for_once_his_user_is_removed(passwd: str, why: str, served: Served) -> None:
+    """The name is asked for each time: what he had a moment ago counts no more."""
+    served.queue.answers = [said(AD), said(AD, passwd=passwd)]
+    served.ask("ps")
+    with pytest.raises(JobLensError, match=why):
+        served.ask("ps")
+    assert len(served.lines) == 2 and f"user {ME} asked for ps, refused: " in served.lines[1] and why in served.lines[1]
 
 
 def test_the_warrant_and_the_log_say_for_whom_a_super_user_asks(served: Served) -> None:
@@ -551,10 +580,22 @@ def test_the_command_proves_by_condor_qedit_if_it_is_told_to(served: Served, mon
         served.queue.answers = [said({**BOBS, "JobLensProof": command[-1].strip('"')})]
         return ""
 
-    monkeypatch.setattr(afar, "ask", edit)
+    monkeypatch.setattr(elsewhere, "ask", edit)
     signed = afar._proved(served.path, "kill", "12", SEALING_KEY, KILL)
     assert warrants.verify(signed.packet, keys.public_half(KEY)).user == "bob@pool"
     assert [command[:3] for command in edited] == [("condor_qedit", "12.0", "JobLensProof")]
+
+
+def test_whom_htcondor_does_not_let_edit_the_job_is_told_so_in_one_line(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "condor_qedit"
+    program.write_text("#!/bin/sh\necho 'Failed to set it.' >&2\necho 'Nothing was set.' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    why = r"that job 12\.0 is yours can't be proved: condor_qedit fails: Failed to set it\. Nothing was set\.$"
+    with pytest.raises(JobLensError, match=why):
+        afar._proved(served.path, "kill", "12", SEALING_KEY, KILL)
 
 
 # -- what asks the schedd -------------------------------------------------------------------------------------

@@ -88,12 +88,12 @@ def test_a_signed_list_has_one_encoding(monkeypatch: pytest.MonkeyPatch) -> None
     "fields, why",
     [
         ({}, "says a level"),
-        ({"least": Level.IO, "most": Level.BASIC}, "can't both be"),
+        ({"least": Level.IO, "most": Level.BASIC}, "contradict each other"),
         ({"least": Level.IO, "ends": 1 << 60}, "24 h at most"),
         ({"least": Level.IO, "begins": 10**400, "ends": 10**400 + 1}, "between 1970 and 2109"),
         ({"least": Level.IO, "begins": -1, "ends": 1}, "between 1970 and 2109"),
         ({"least": Level.IO, "reason": ""}, "a reason"),
-        ({"least": Level.IO, "reason": "x" * 201}, "a reason"),
+        ({"least": Level.IO, "reason": "x" * 201}, "reason: write at most 200"),
         ({"least": Level.IO, "user": "a\x1b[1m"}, "printable"),
         ({"period": 0.01}, "0.1 to 3600 s"),
         ({"period": float("nan")}, "0.1 to 3600 s"),
@@ -156,7 +156,7 @@ def test_a_job_is_raised_and_its_row_says_by_which_entry_until_that_ends(made: C
     assert (it.level(run), row["policy"], row["period_seconds"]) == (Level.BASIC, b"rule", it.node.config.period)
 
 
-ROW = {"owner": b"alice", "accounting_group": b"physics.top", "vo": b"cms", "executable": b"fit.py"}
+ROW = {"owner": b"alice", "accounting_group": b"Physics.top", "vo": b"cms", "executable": b"fit.py"}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +169,7 @@ ROW = {"owner": b"alice", "accounting_group": b"physics.top", "vo": b"cms", "exe
         ({"user": "alice@elsewhere"}, False),
         ({"group": "physics"}, True),
         ({"group": "physics.top"}, True),
+        ({"group": "PHYSICS"}, True),
         ({"group": "phys"}, False),
         ({"vo": "cms"}, True),
         ({"vo": "atlas"}, False),
@@ -317,6 +318,78 @@ def test_of_one_rank_the_lowest_bound_from_above_counts(made: Callable[..., Made
     assert it.level(run) is Level.IO
 
 
+def test_a_level_that_others_would_have_raised_is_due_to_who_kept_it_low(made: Callable[..., Made]) -> None:
+    keeps = entry(most=Level.BASIC, role=Role.ADMINISTRATOR)
+    it = made(entry(least=Level.IO), keeps)
+    run = it.begin("12.0", Level.BASIC)
+    level_arbiter.arbitrate(it.levels)
+    assert it.level(run) is Level.BASIC and it.node.runs.state["entry"][run] == keeps.name.encode()
+    it.levels.entries.take(packet(keeps, serial=2), TAKES)
+    level_arbiter.arbitrate(it.levels)
+    assert it.node.runs.state["entry"][run] == b""  # nobody else says more: that is the policies' level
+    kept = level_arbiter.kept_low(it.levels, run)
+    assert kept.startswith(f"entry {keeps.name} keeps it from more: at most basic, by administrator carol")
+    it.node.runs.state["policy_level"][run] = Level.OFF
+    level_arbiter.arbitrate(it.levels)
+    assert level_arbiter.kept_low(it.levels, run) == ""
+
+
+OPERATORS, ADMINISTRATORS = {"role": Role.OPERATOR}, {"role": Role.ADMINISTRATOR}
+MANAGERS = {"role": Role.MANAGER, "group": "physics"}
+
+
+@pytest.mark.parametrize(
+    "policies, by_hand, said, level, decided",
+    [
+        # lowered from what policies, or the owner, have raised
+        (Level.IO, None, [{"most": Level.BASIC}], Level.BASIC, 0),
+        (Level.BASIC, Level.PROFILE, [{"most": Level.IO}], Level.IO, 0),
+        # one who says exactly what there is anyway
+        (Level.BASIC, None, [{"least": Level.BASIC, "most": Level.BASIC}], Level.BASIC, 0),
+        # two of one rank, and of two
+        (Level.PROFILE, None, [{"most": Level.IO}, {"most": Level.BASIC}], Level.BASIC, 1),
+        (Level.BASIC, None, [{"least": Level.IO}, {"least": Level.BASIC, **ADMINISTRATORS}], Level.IO, 0),
+        (Level.BASIC, None, [{"least": Level.IO}, {"least": Level.IO, **ADMINISTRATORS}], Level.IO, 1),
+        (Level.BASIC, None, [{"least": Level.PROFILE}, {"most": Level.IO, **ADMINISTRATORS}], Level.IO, 1),
+        (Level.BASIC, None, [{"most": Level.BASIC}, {"least": Level.IO, **ADMINISTRATORS}], Level.IO, 1),
+        (Level.IO, Level.PROFILE, [{"most": Level.BASIC}, {"least": Level.IO, **ADMINISTRATORS}], Level.IO, 1),
+        (Level.IO, None, [{"most": Level.BASIC}, {"least": Level.BASIC, **ADMINISTRATORS}], Level.BASIC, 0),
+        (Level.BASIC, None, [{"least": Level.IO, **MANAGERS}, {"most": Level.BASIC}], Level.BASIC, 1),
+        (Level.BASIC, None, [{"least": Level.IO, **MANAGERS}, {"most": Level.IO}], Level.IO, 0),
+        # the site's cap, and what policies give within all bounds, are no entry's
+        (Level.BASIC, None, [{"most": Level.IO}], Level.BASIC, None),
+        (Level.IO, None, [{"least": Level.BASIC}], Level.IO, None),
+    ],
+)
+def test_the_entry_is_named_that_decided(
+    made: Callable[..., Made], policies: Level, by_hand: Level | None, said: list[dict[str, Any]], level: Level,
+    decided: int | None,
+) -> None:  # fmt: skip
+    entries = [entry(**each) for each in said]
+    it = made(*entries, max_level=Level.PROFILE, hub_max_level=Level.PROFILE)
+    run = it.begin("12.0", policies)
+    it.node.runs.rows["accounting_group"][run] = b"physics"
+    if by_hand is not None:
+        state = it.node.runs.state
+        state["override_level"][run], state["override_until"][run] = by_hand, time.monotonic() + 60
+    level_arbiter.arbitrate(it.levels)
+    name = b"" if decided is None else entries[decided].name.encode()
+    assert (it.node.runs.state["target_level"][run], it.node.runs.state["entry"][run]) == (level, name)
+
+
+def test_who_wants_another_level_is_told_the_first_entry_that_leaves_it_not(made: Callable[..., Made]) -> None:
+    first, second = entry(least=Level.BASIC, **ADMINISTRATORS), entry(least=Level.IO, **MANAGERS)
+    third = entry(most=Level.IO)
+    it = made(second, first, third, max_level=Level.PROFILE)
+    run = it.begin("12.0")
+    it.node.runs.rows["accounting_group"][run] = b"physics"
+    level_arbiter.arbitrate(it.levels)
+    for level, by in ((Level.OFF, first), (Level.BASIC, second), (Level.PROFILE, third)):
+        why = level_arbiter.refusal(it.levels, run, level, by_root=False)
+        assert why.startswith(f"entry {by.name} of this site has the last word, {by.says()}, by ")
+    assert level_arbiter.refusal(it.levels, run, Level.IO, by_root=False) == ""
+
+
 def test_what_staff_says_gives_way_to_a_budget_last_and_to_no_quota(made: Callable[..., Made]) -> None:
     it = made(entry(least=Level.IO, cluster=2), max_jobs_io=1)
     old, young = it.begin("1.0", Level.IO, age=1000), it.begin("2.0", age=10)
@@ -324,6 +397,16 @@ def test_what_staff_says_gives_way_to_a_budget_last_and_to_no_quota(made: Callab
     it.node.runs.state["quota"][young], it.node.runs.state["quota_jobs"][young] = 7, 0
     level_arbiter.arbitrate(it.levels)
     assert (it.level(old), it.level(young)) == (Level.BASIC, Level.IO)
+
+
+def test_whom_staff_keeps_from_more_has_no_more_right_to_a_level(made: Callable[..., Made]) -> None:
+    it = made(entry(most=Level.IO), max_jobs_io=1, max_level=Level.PROFILE)
+    first, second = it.begin("1.0", Level.IO, age=1000), it.begin("2.0", Level.IO, age=10)
+    state = it.node.runs.state
+    state["policy_cap"][[first, second]], state["policy_priority"][first] = Level.PROFILE, 1.0
+    state["override_level"][second], state["override_until"][second] = Level.PROFILE, time.monotonic() + 60
+    level_arbiter.arbitrate(it.levels)
+    assert (it.level(first), it.level(second)) == (Level.IO, Level.BASIC)
 
 
 def test_each_of_many_entries_finds_its_jobs(made: Callable[..., Made]) -> None:

@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ administrator ann   # of the site
 operator carol
 operator dave
 manager erin physics
+hub pages
 owners example.org
 """
 
@@ -119,10 +121,14 @@ class Place:
         while not condition():
             await asyncio.sleep(0.01)
 
+    def words(self, *arguments: str) -> list[str]:
+        """The command line."""
+        return ["control", "--json", "--socket", self.socket, *arguments]
+
     async def says(self, *arguments: str, who: str = "root") -> dict[str, Any]:
         """What `joblens control` answers. Raises JobLensError."""
         self.asker = who
-        options = main.parser().parse_args(["control", "--json", "--socket", self.socket, *arguments])
+        options = main.parser().parse_args(self.words(*arguments))
         fields = {"name": options.name} if options.action == "end" else {}
         if options.action in ("add", "preview"):
             fields = control_command._entry(options)
@@ -166,18 +172,43 @@ def test_nodes_get_what_was_said_and_what_was_ended(place: Place) -> None:
 
     async def course() -> None:
         name = await place.adds("--user", "alice", "--at-least", "io")
-        await place.until(lambda: held(first) and held(second))
+        assert held(first) and held(second), "its author is answered when they have taken it"
         (said,) = held(first)
         assert (said.name, said.user, said.least, said.role) == (name, "alice", Level.IO, Role.ADMINISTRATOR)
         await place.until(lambda: place.lines)
         listed = await place.says("list")
-        while listed["Taken"] < 2:
-            listed = await place.says("list")
-        assert [each["Name"] for each in listed["Entries"]] == [name] and listed["Nodes"] == 2
+        assert [each["Name"] for each in listed["Entries"]] == [name]
+        assert (listed["Nodes"], listed["Taken"]) == (2, 2)
         await place.says("end", name)
-        await place.until(lambda: not held(first) and not held(second))
+        assert not held(first) and not held(second)
 
     runs(place, course)
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "TAKEN_SECONDS", 0.05)
+    node = place.node("one")
+    answers = threading.Event()
+    monkeypatch.setattr(node, "take", lambda packet, config: answers.wait())
+
+    async def course() -> None:
+        try:
+            said = await place.says("add", "--for", "1h", "--reason", "why", "--at-least", "io")
+            assert (said["Nodes"], said["Taken"], said["Refused"]) == (1, 0, 0)
+        finally:
+            answers.set()
+
+    runs(place, course)
+
+
+def test_a_program_gets_all_that_an_entry_says() -> None:
+    said = entry(least=Level.IO, most=Level.IO, period=5.0, user="alice", cluster=0, begins=1_000, ends=61_999)
+    told = control.told(said)
+    words = {"Whom": "user alice, cluster 0", "What": "exactly io, a period of 5 s", "Reason": "slow jobs"}
+    who = {"Name": said.name, "Role": "operator", "Author": "carol"}
+    bounds = {"AtLeast": "io", "AtMost": "io", "PeriodSeconds": 5.0}
+    assert told == {**who, **words, **bounds, "Begin": 1, "Until": 61, "User": "alice", "Cluster": 0}
+    assert "Cluster" not in control.told(entry(least=Level.IO))
 
 
 def test_a_preview_sums_what_nodes_count_and_changes_nothing(place: Place) -> None:
@@ -213,6 +244,30 @@ def test_a_preview_names_what_it_contradicts_and_how_many_jobs_are_of_both(place
     runs(place, course)
 
 
+def test_the_hub_alone_speaks_for_others_and_within_their_roles(place: Place) -> None:
+    """As its pages do: for staff and managers, never as an owner of jobs."""
+
+    async def course() -> None:
+        entry = {"seconds": "60", "reason": "why", "least": "io", "group": "physics.top"}
+
+        async def adds(who: str = "pages", **more: str) -> dict[str, Any]:
+            place.asker = who
+            return await asyncio.to_thread(control_command._asked, place.socket, "add", {**entry, **more})
+
+        added = await adds(asker="Mona", asker_role="manager", asker_groups="chemistry\nphysics")
+        assert (added["Added"]["Author"], added["Added"]["Role"]) == ("hub:Mona", "manager")
+        for who, role, groups, why in (
+            ("pages", "manager", "chemistry", "name a group of yours"),
+            ("pages", "owner", "", "only administrator, operator, manager"),
+            ("pages", "root", "", "only administrator, operator, manager"),
+            ("ann", "operator", "", "speaks for others"),
+        ):
+            with pytest.raises(JobLensError, match=why):
+                await adds(who, asker="Mona", asker_role=role, asker_groups=groups)
+
+    runs(place, course)
+
+
 @pytest.mark.parametrize(
     "one, other, may",
     [
@@ -225,6 +280,7 @@ def test_a_preview_names_what_it_contradicts_and_how_many_jobs_are_of_both(place
         ({"node": "wn1"}, {"node": "wn2"}, False),
         ({"group": "physics"}, {"group": "physics.top"}, True),
         ({"group": "physics"}, {"group": "physicists"}, False),
+        ({"group": "Physics"}, {"group": "physics.Top"}, True),
         ({"cluster": 1}, {"cluster": 1, "vo": "cms"}, True),
         ({"cluster": 1}, {"cluster": 2}, False),
         ({"executable": "a"}, {"executable": "b"}, False),
@@ -350,7 +406,7 @@ def test_who_may_say_what(place: Place) -> None:
         assert "name a group of yours" in await place.refused(*add, "--group", "phys", "--at-least", "io", who="erin")
         more = "--group", "physics", "--at-most", "basic"
         assert "closer, and no less" in await place.refused(*add, *more, who="erin")
-        managers = await place.adds("--group", "physics.top", "--at-least", "io", who="erin")
+        managers = await place.adds("--group", "Physics.top", "--at-least", "io", who="erin")
         assert "your own jobs only" in await place.refused(*add, "--user", "bob", "--at-least", "io", who="alice")
         owners = await place.adds("--at-least", "io", who="alice")
         operators = await place.adds("--exactly", "basic", who="carol")
@@ -383,15 +439,17 @@ def test_what_is_wrong_is_said_and_changes_nothing(place: Place) -> None:
             (("--at-least", "io", "--cluster", "x"), "cluster: is a whole number from 0 to 2147483647"),
             (("--at-least", "io", "--cluster", str(1 << 31)), "cluster: is a whole number from 0 to 2147483647"),
             (("--period", "x"), "period: is a number of seconds"),
-            (("--period", "0.01"), "a period is from 0.1 to 3600 s"),
-            (("--period", "3601"), "a period is from 0.1 to 3600 s"),
-            (("--period", "nan"), "a period is from 0.1 to 3600 s"),
+            (("--period", "0.01"), "period: is from 0.1 to 3600 s"),
+            (("--at-least", "io", "--period", "0"), "period: is from 0.1 to 3600 s"),
+            (("--period", "3601"), "period: is from 0.1 to 3600 s"),
+            (("--period", "nan"), "period: is from 0.1 to 3600 s"),
             ((), "says a level"),
-            (("--at-least", "io", "--at-most", "basic"), "at least io and at most basic can't both be"),
-            (("--at-least", "io", "--user", "é"), "at most 256 printable ASCII"),
-            (("--at-least", "io", "--expression", "x" * 257), "at most 256 printable ASCII"),
-            (("--at-least", "io", "--reason", "x" * 201), "a reason of at most 200 characters"),
-            (("--at-least", "io", "--reason", ""), "a reason of at most 200 characters"),
+            (("--at-least", "io", "--at-most", "basic"), "at least io and at most basic contradict each other"),
+            (("--at-least", "io", "--user", "é"), "user: write at most 256 printable ASCII"),
+            (("--at-least", "io", "--expression", "x" * 257), "expression: write at most 256 printable ASCII"),
+            (("--at-least", "io", "--reason", "x" * 201), "reason: write at most 200 printable ASCII characters"),
+            (("--at-least", "io", "--reason", "für"), "reason: write at most 200 printable ASCII characters"),
+            (("--at-least", "io", "--reason", ""), "an author and a reason"),
         ):
             assert why in await place.refused("add", "--for", "1h", "--reason", "why", *arguments, who="ann")
         for seconds, why in (("86401", "for: is a whole number from 0 to 86400"), ("0", "ends after it begins")):
@@ -402,6 +460,9 @@ def test_what_is_wrong_is_said_and_changes_nothing(place: Place) -> None:
         place.store._keep([entry(least=Level.IO) for _ in range(MOST_ENTRIES)])
         one_more = "add", "--for", "1h", "--reason", "why", "--at-least", "io"
         assert "at most 50 entries hold at a time: end one" in await place.refused(*one_more, who="ann")
+        with pytest.raises(JobLensError, match="at most 50 entries hold at a time: end one"):  # before it is previewed
+            await asyncio.to_thread(control_command.run, main.parser().parse_args(place.words(*one_more, "--yes")))
+        assert (await place.says("preview", *one_more[1:], who="ann"))["Jobs"] == 0, "who only asks needs no room"
         assert len(place.store.holding()) == MOST_ENTRIES
 
     runs(place, course)
@@ -440,19 +501,30 @@ def test_the_answers_are_sentences(capsys: pytest.CaptureFixture[str], monkeypat
     said = {**control.told(entry(least=Level.IO, user="alice\x1b")), "Name": "e1"}
     nodes = {"Nodes": 3, "Taken": 1, "Refused": 1, "Reasons": {"two": "why"}}
     answers = {"add": {"Added": said, **nodes}, "list": {"Entries": [said], **nodes}, "key": {"Key": "ed25519:x"}}
-    answers["preview"] = previewed()
+    answers["preview"], answers["end"] = previewed(), {"Ended": said, **nodes}
     monkeypatch.setattr(control_command, "_asked", lambda path, action, fields: answers[action])
     assert main.main(["control", "add", "--at-least", "io", "--for", "1h", "--reason", "x"]) == 0
     assert main.main(["control", "list"]) == 0
+    assert main.main(["control", "end", "e1"]) == 0
     assert main.main(["control", "key"]) == 0
     out = capsys.readouterr().out
     assert "entry e1 for user alice\\x1b: at least io, by operator carol until " in out
-    assert out.count("taken by 1 of 3 connected nodes, 1 refuse, 1 have not answered yet") == 2
+    assert out.count("taken by 1 of 3 connected nodes, 1 refuses, 1 has not answered yet") == 3
+    assert out.count(" yet: ask `joblens control list`\n") == 2
     assert "two: why" in out and out.endswith("ed25519:x\n")
     monkeypatch.setattr(control_command, "_asked", lambda path, action, fields: {"Entries": [], **nodes})
-    assert main.main(["control", "--json", "list"]) == 0
-    assert json.loads(capsys.readouterr().out)["Nodes"] == 3
-    assert main.main(["control", "add", "--exactly", "io", "--at-most", "io", "--for", "1h", "--reason", "x"]) == 1
+    for words in (["--json", "list"], ["list", "--json"]):
+        assert main.main(["control", *words]) == 0
+        assert json.loads(capsys.readouterr().out)["Nodes"] == 3
+    assert main.main(["control", "add", "--exactly", "io", "--at-most", "io", "--for", "1h", "--reason", "x"]) == 2
+    assert "--exactly says both bounds: leave --at-most away" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["add", "preview"])
+def test_what_is_no_expression_is_said_at_once(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rest = ["--at-least", "io", "--for", "1h", "--reason", "x"]
+    assert main.main(["control", action, "--expression", "Owner ==\x1b", *rest]) == 2
+    assert "--expression: Owner ==\\x1b is no ClassAd expression" in capsys.readouterr().err
 
 
 def previewed(**fields: Any) -> dict[str, Any]:
@@ -474,9 +546,9 @@ def says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return said
 
 
-def test_a_preview_is_sentences(says: Callable[..., str]) -> None:
+def test_a_preview_is_sentences(says: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     first, cost = says(AtMost=True).splitlines()
-    assert first.startswith("matches at most 1240 running jobs on 309 nodes: 1200 would be raised, 0 lowered, 40 are ")
+    assert first.startswith("matches at most 1240 running jobs on 309 nodes: 1200 would be raised, 0 lowered, 40 ")
     assert first.endswith("2 of 312 connected nodes have not answered, or refuse")
     assert cost == (
         "these nodes gain 0.45 % of a core each on average, by what was measured, at 10,000 system calls and 1,000 "
@@ -485,7 +557,13 @@ def test_a_preview_is_sentences(says: Callable[..., str]) -> None:
     assert "have not answered" not in says(Nodes=310)
     assert "are spared 0.45 % of a core" in says(Before=[0, 0, 1240, 0, 0], After=[0, 1240, 0, 0, 0], Begun=-1240)
     assert "gain 0 % of a core" in says(Before=[0] * 5, After=[0] * 5, Begun=0)
+    monkeypatch.setattr(control_command, "gained", lambda *_: 2e-18)
+    assert "gain 0 % of a core" in says()
+    assert says(Jobs=0, NodesWithJobs=0).startswith("matches no running job: it would be for jobs that start later. 2 ")
     assert "core" not in says(Jobs=0, NodesWithJobs=0)
+    assert "1 running job on 1 node: 1 would be raised, 0 lowered. 1 of 2 connected nodes has not answered" in says(
+        Jobs=1, Raised=1, Beaten=0, NodesWithJobs=1, Nodes=2, Answered=1
+    )
     assert "7 of them are not as close as it says: their nodes allow less to entries" in says(Capped=7)
     other = control.told(entry(most=Level.BASIC, node="wn12", reason="load\x1b"))
     contradicts = says(Contradicts=[{**other, "Jobs": 12}]).splitlines()[-1]
@@ -562,3 +640,11 @@ def test_nodes_that_come_at_once_have_one_list_and_later_ones_another(tmp_path: 
     for change in (1.0, -3600.0):
         now[0] += change
         assert store.packet() != second
+
+
+@pytest.mark.parametrize("name", ["user", "group", "expression", "cluster"])
+def test_an_empty_word_for_whom_is_not_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    socket = str(tmp_path / "control.sock")
+    words = ["add", f"--{name}", "", "--at-least", "io", "--for", "1m", "--reason", "slow reads"]
+    assert main.main(["control", "--socket", socket, *words]) == 2
+    assert capsys.readouterr().err.startswith(f"joblens: --{name} is empty: ")

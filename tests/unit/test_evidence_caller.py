@@ -96,12 +96,15 @@ def test_where_other_threads_are_is_told_if_one_of_them_is_waited_for() -> None:
     reads = waits(14, Frame("load", RECO), cause="pipe")
     said = Evidence([first, installed, *monitors, reads], "unknown", "it waits", 10).sentence
     assert said == (
-        "it waits; called by threading.py:1584 _shutdown(); other threads of it wait so in fit.py:5 monitor()"
+        "it waits; called by threading.py:1584 _shutdown(); "
+        "other threads of the process wait in the same way, in fit.py:5 monitor()"
     )
     assert Evidence([first, installed], "unknown", "it waits", 10).sentence.endswith("_shutdown()")
     many = [waits(20 + n, Frame(f"work_{n}()", RECO)) for n in range(4)]
     said = Evidence([first, *many], "unknown", "it waits", 10).sentence
-    assert said.endswith("wait so in work_0(), work_1(), work_2() and elsewhere")
+    assert said.endswith(
+        "; other threads of the process wait in the same way, in work_0(), work_1(), work_2() and elsewhere"
+    )
 
 
 def test_of_a_deadlock_each_threads_place_is_told() -> None:

@@ -19,6 +19,7 @@ from condor_joblens.common import descriptors
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.control.verbs import Refused
+from condor_joblens.jobs.death_sentence import EXIT, keep
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.model.metrics import empty_rows
 
@@ -56,7 +57,7 @@ class Children:
     def fileno(self) -> int:
         return self._wake
 
-    def start(self, channel: socket.socket, folder: int, for_whom: object) -> Any:
+    def start(self, channel: socket.socket, folder: int, for_whom: object, charge: object) -> Any:
         if isinstance(self.fails, OSError):
             raise self.fails
         self.channels.append(channel.dup())
@@ -122,7 +123,7 @@ def begun(site: Site, number: int) -> socket.socket:
 
 
 def _sandbox(run: int) -> Any:
-    return SimpleNamespace(scratch=90 + run, scratch_uid=1000 + run)
+    return SimpleNamespace(scratch=90 + run, scratch_uid=1000 + run, is_of_its_user=lambda: True)
 
 
 @pytest.fixture
@@ -138,6 +139,7 @@ def test_what_a_child_says_is_passed_on_as_it_comes(site: Site) -> None:
         "jobs": {"/htcondor/slot0": "1.0", "/htcondor/slot1": "2.0"},
         "heading": "",
         "least": 0.0,
+        "killed": "",
     }
     assert len(given) == 1
     assert (site.asked, site.children.folders) == ([(3, 1000)], [90])
@@ -148,6 +150,16 @@ def test_what_a_child_says_is_passed_on_as_it_comes(site: Site) -> None:
     child.close()
     site.serve()
     assert (reader.data, reader.is_ended) == (b"firstsecond", True)
+
+
+def test_a_child_is_told_who_was_killed_before(site: Site) -> None:
+    end: np.ndarray = np.zeros(1, EXIT)
+    end["program"], end["code"], end["pid"], end["time"] = b"worker.py", 9, 12, time.time() - 360
+    keep(site.node.runs.state["death"][1:2], end)
+    site.take(1)
+    packet, given = descriptors.receive(site.children.channels[0], 200_000, 1)
+    os.close(given[0])
+    assert json.loads(packet)["killed"] == "SIGKILL in worker.py (process 12), 6 min ago"
 
 
 def test_one_look_at_a_time_in_the_order_of_questions(site: Site) -> None:
@@ -231,6 +243,12 @@ def test_a_run_that_is_over_when_its_turn_comes(site: Site) -> None:
     site.children.channels[0].close()
     site.serve()
     assert "the job is over" in late.refused
+
+
+def test_nobody_looks_as_who_has_got_the_folder_meanwhile(site: Site) -> None:
+    site.node.handles[0].sandbox.is_of_its_user = lambda: False
+    assert "belongs to another user than when the job began" in site.take().refused
+    assert site.children.channels == []
 
 
 def test_a_kernel_or_a_machine_that_can_not(site: Site) -> None:

@@ -18,6 +18,7 @@ from condor_joblens.agent.function_traces import FunctionTraces, described
 from condor_joblens.agent.levels import function_tracing, level_arbiter, policy_decisions
 from condor_joblens.agent.output import run_artifacts
 from condor_joblens.agent.traces import Traces
+from condor_joblens.common import descriptors
 from condor_joblens.control.child_output import MOST, NOTICE, WHOLE
 from condor_joblens.control.verbs import Refused
 from condor_joblens.model.levels import Level
@@ -26,6 +27,7 @@ from condor_joblens.policy import trace_request
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
+from condor_joblens.tracing import followers
 from condor_joblens.tracing import standing_messages as messages
 from condor_joblens.tracing.standing_messages import Listed, Sums
 
@@ -38,6 +40,9 @@ class StandingOnes(Traces):
         self.begun: list[tuple[int, tuple[str, ...]]] = []
         self.ends: list[socket.socket] = []
         self.refuses = ""
+
+    def _check(self) -> None:
+        """They can be begun, here without processes."""
 
     def stand(self, run: int, cgroup: int, sandbox: Any, specs: Sequence[str]) -> socket.socket:
         if self.refuses:
@@ -134,6 +139,19 @@ def test_a_job_at_level_trace_that_asks_is_traced_once(node: Node) -> None:
         node.all.tick()
     assert node.starts.begun == [(run, ("reco:fit", "reco:load"))]
     assert node.note(run) == ""
+
+
+def test_a_trace_that_stands_can_be_followed(node: Node) -> None:
+    run, other = node.begin("reco:fit"), node.begin("", Level.TRACE, "3.0")
+    node.all.tick()
+    ours = node.starts.start(run, -1, None, {"spec": "", "seconds": 60, "follow": True})  # type: ignore[arg-type]
+    packet, (theirs,) = descriptors.receive(node.starts.ends[0], 1000, 1)
+    assert packet == followers.request(60.0)
+    with ours, socket.socket(fileno=theirs) as teller:
+        teller.send(b"a call")
+        assert ours.recv(100) == b"a call"
+    with pytest.raises(Refused, match="name it: FILE:FUNCTION"):
+        node.starts.start(other, -1, None, {"spec": "", "seconds": 60, "follow": True})  # type: ignore[arg-type]
 
 
 def test_the_attribute_alone_grants_nothing(node: Node) -> None:

@@ -72,6 +72,6 @@ def test_a_name_of_eight_thousand_odd_characters_is_cut_and_escaped(tmp_path: Pa
 
 
 def test_sixteen_such_names_leave_room_for_what_is_kept() -> None:
-    kept = traced_calls.encode(told(*(function("\x1b" * 1000) for _ in range(traced_calls.MOST_FUNCTIONS))), calls())
-    assert len(traced_calls.decode(kept).functions) == traced_calls.MOST_FUNCTIONS
+    kept = traced_calls.encode(told(*(function("\x1b" * 1000) for _ in range(MOST_FUNCTIONS))), calls())
+    assert len(traced_calls.decode(kept).functions) == MOST_FUNCTIONS
     assert len(kept) <= traced_calls.MOST_BYTES

@@ -109,8 +109,24 @@ def test_what_the_job_says_is_escaped_and_a_damaged_one_is_said_to_be(
 
 
 def test_a_tree_with_spec_is_refused(joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str]) -> None:
-    assert joblens("12.0", "reco:fit", "--tree") == 1
+    assert joblens("12.0", "reco:fit", "--tree") == 2
     assert "leave out SPEC" in capsys.readouterr().err
+
+
+def test_the_jobs_own_trace_alone_is_followed(
+    joblensd: ArtifactWriter, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert joblens("12.0", "reco:fit", "--follow") == 2
+    assert "leave out SPEC" in capsys.readouterr().err
+    asked: list[dict[str, str]] = []
+    monkeypatch.setattr("condor_joblens.cli.trace.messages", lambda path, verb, given: asked.append(given) or ())
+    assert joblens("12.0", "--follow") == joblens("12.0", "--follow", "--for", "5m") == 0
+    assert joblens("12.0", "reco:fit") == 0
+    assert asked == [
+        {"job": "12.0", "follow": "1", "seconds": "3600"},
+        {"job": "12.0", "follow": "1", "seconds": "300"},
+        {"job": "12.0", "spec": "reco:fit", "seconds": "10"},
+    ]
 
 
 def test_perfetto_gets_a_slice_for_each_call_that_ended(joblensd: ArtifactWriter) -> None:

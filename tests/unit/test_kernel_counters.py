@@ -27,6 +27,7 @@ def test_every_column_is_in_the_table_and_every_metric_has_a_source() -> None:
     files = {*cgroup_files.read_cpu([]), *cgroup_files.read_slow([])}
     made = {"cpu_recent_cores", "cpu_average_cores"}  # by sample.cpu_rates
     made.add("cpu_idle_seconds")  # by agent.levels.policy_input
+    made.update({"peek_first", "peek_second", "peek_third", "peek_fourth"})  # by agent.peeks
     made.update(progress.Progress.columns)
     none = np.zeros(0)
     made.update(memory_growth.columns(np.zeros(0, STATE), np.zeros(0, "i8"), none, none, 1.0, 1.0))

@@ -20,10 +20,11 @@ from entry_samples import entry
 from hypothesis import given
 from hypothesis import strategies as st
 
+from condor_joblens.agent import before_job
 from condor_joblens.agent.control_socket import CommandNode
 from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.helpers import Helpers
-from condor_joblens.agent.levels import level_arbiter, policy_decisions
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_failures
 from condor_joblens.agent.levels.budgets import Over
 from condor_joblens.agent.levels.entries import Entries
 from condor_joblens.agent.levels.ranks import BY_HAND, TABLE, Rank
@@ -36,7 +37,8 @@ from condor_joblens.control.frames import Words
 from condor_joblens.control.keys import public_half
 from condor_joblens.control.verbs import Refused, Vouched, understand
 from condor_joblens.jobs.run_state import STATE
-from condor_joblens.model.levels import Level
+from condor_joblens.model.levels import AS_ASKED, SITE_DEFAULT, Level
+from condor_joblens.model.metrics import text
 from condor_joblens.policy.policy_answers import Decision, PolicyFailure
 
 LEVEL = st.sampled_from(list(Level))
@@ -91,6 +93,7 @@ def test_the_order_of_sources(
 SITE, ROOT, POLICIES, DEFAULT = "JOBLENS_MAX_LEVEL", "root", "the policies", "the default"
 ADMINISTRATOR, OPERATOR, MANAGER = "an administrator", "an operator", "a group's manager"
 OWNERS, FROM_AFAR, OWNERS_ENTRY = "the owner", "the owner from afar", "the owner by an entry"
+GONE = "no job 13.0 runs on this node; if it ran here and has ended, `joblens job` tells of it"
 SUPER_USER, PROVED, STAFF_KEY = "a queue super user from afar", "who proves himself", "a key of the staff"
 SPEAKERS = (
     SITE, ROOT, ADMINISTRATOR, OPERATOR, MANAGER, OWNERS, FROM_AFAR, SUPER_USER, PROVED, STAFF_KEY, OWNERS_ENTRY,
@@ -186,9 +189,11 @@ def level_by_order(said: Said, by_hand: Level) -> Level:
 
 @pytest.mark.parametrize("first, second", list(itertools.product(SPEAKERS, repeat=2)))
 def test_every_pair_of_who_spoke_and_who_speaks_now(made: Callable[..., Made], first: str, second: str) -> None:
+    it = made(max_level=Level.TRACE, policy_hold=0.0, hub_may="levels")
+    it.levels.entries = Entries(str(it.node.config.run_dir), public_half(ONLINE))
+    as_it_was = it.node.config
     for levels in itertools.product((Level.OFF, Level.BASIC, Level.IO), repeat=2):
-        it = made(max_level=Level.TRACE, policy_hold=0.0, hub_may="levels")
-        it.levels.entries = Entries(str(it.node.config.run_dir), public_half(ONLINE))
+        it.node.config = as_it_was
         it.levels.entries._held = EntryList(0, 0, ())
         said: Said = {}
         run, by_hand = it.begin("12.0"), Level.OFF
@@ -202,6 +207,7 @@ def test_every_pair_of_who_spoke_and_who_speaks_now(made: Callable[..., Made], f
             if who == ROOT and said.get(ROOT):
                 by_hand = Level.OFF  # there is one level by hand, and root has it now
             assert it.level(run) is level_by_order(said, by_hand), words
+        policy_failures.forget(it.levels, run)
         it.node.runs.remove(run)
 
 
@@ -228,12 +234,36 @@ def test_an_owner_can_not_take_back_what_root_said(made: Callable[..., Made]) ->
     run = it.begin("12.0")
     ask(it, 0, job="12.0", level="off")
     for claims in ({"level": "io"}, {"clear": "1"}):
-        with pytest.raises(Refused, match=r"^this job's level is set by root until \d\d:\d\d: only root may"):
+        with pytest.raises(
+            Refused, match=r"^this job's level is set by root until \d\d:\d\d: only root on the job's node may"
+        ):
             ask(it, OWNER, job="12.0", **claims)
     assert it.level(run) is Level.OFF
     it.node.runs.state["override_until"][run] = time.monotonic() - 1
     ask(it, OWNER, job="12.0", level="io")
     assert it.level(run) is Level.IO
+
+
+@pytest.mark.parametrize(
+    "reason, words",
+    [
+        (AS_ASKED, "this job asked for io (+JobLensLevel), and its owner only raises a level: submit it with less (or"),
+        (SITE_DEFAULT, "io is this site's default, and its owner only raises a level: ask for less as you submit it"),
+        ("slow reads", "rule rule of this site's policies gives this job io (slow reads), and its owner only raises"),
+        ("", "rule rule of this site's policies gives this job io, and its owner only raises a level: ask the"),
+    ],
+)
+def test_an_owner_who_wants_less_is_told_what_holds_the_level(
+    made: Callable[..., Made], reason: str, words: str
+) -> None:
+    it = made()
+    run = it.begin("12.0", Level.IO)
+    it.node.runs.state["policy_reason"][run] = reason.encode()
+    with pytest.raises(Refused, match=re.escape(words)) as refused:
+        ask(it, OWNER, job="12.0", level="basic")
+    assert str(refused.value).endswith(" (or root on the job's node lowers it)")
+    with pytest.raises(Refused, match="; from an access point, root too asks as the job's owner"):
+        ask(it, OWNER, Vouched("alice@site", "root@site", run), job="12.0", level="basic")
 
 
 # -- by hand --------------------------------------------------------------------------------------------------
@@ -276,13 +306,13 @@ def test_asking_changes_nothing(made: Callable[..., Made]) -> None:
         (OWNER + 1, {"level": "io"}, "only root and the user as whom the job runs"),
         (OWNER, {"level": "profile"}, "above this site's JOBLENS_MAX_LEVEL = io"),
         (0, {"level": "profile"}, "above this site's JOBLENS_MAX_LEVEL = io"),
-        (OWNER, {"level": "off"}, "only root may go below"),
+        (OWNER, {"level": "off"}, "rule rule of this site's policies gives this job basic (because), and its"),
         (OWNER, {"level": "nonsense"}, "is not a level"),
         (OWNER, {"level": "io", "for": "0"}, "1 s to 24 h"),
         (OWNER, {"level": "io", "for": "86401"}, "1 s to 24 h"),
         (OWNER, {"level": "io", "for": "²"}, "1 s to 24 h"),
         (OWNER, {"level": "io", "for": "-1"}, "1 s to 24 h"),
-        (OWNER, {"level": "io", "job": "13.0"}, "no job 13.0 runs on this node"),
+        (OWNER, {"level": "io", "job": "13.0"}, GONE),
         (OWNER, {"level": "io", "job": ""}, "job: has 0 bytes: write 1 to 256"),
         (OWNER, {"level": "io", "job": "x" * 256}, "no job x"),
         (OWNER, {"level": "io", "job": "x" * 257}, "job: has 257 bytes: write 1 to 256"),
@@ -335,6 +365,21 @@ def test_a_cluster_that_means_several_jobs_is_asked_about(made: Callable[..., Ma
     with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1"):
         ask(it, 0, job="12")
     assert ask(it, 0, job="120")["job_id"] == "120.0"
+
+
+def test_what_level_io_has_missed_is_known_by_its_cause(made: Callable[..., Made]) -> None:
+    """Also after a restart, by what the row says; and not by the words of a policy."""
+    it = made()
+    run = it.begin("12.0")
+    node = it.agent.node
+    node.handles[run].notes = {"policy": "level io began to be dear", "late_io": before_job.late_note(12.0)}
+    node.update_note(run)
+    assert text(node.runs.rows["note"][run]) == f"level io began to be dear; {before_job.late_note(12.0)}"
+    assert ask(it, 0, job="12.0")["note"] == "level io began to be dear"
+    before = f"{recovery.REPLACED}; {before_job.late_note(12.0)}; a; b"
+    assert recovery.notes_of(before) == {
+        "before": f"{recovery.REPLACED}; a; b", "late_io": before_job.late_note(12.0)
+    }  # fmt: skip
 
 
 def test_what_was_for_a_time_is_not_in_the_note_after_a_restart() -> None:

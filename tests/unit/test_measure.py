@@ -394,4 +394,6 @@ def test_every_collector_names_the_columns_that_it_fills_and_no_two_the_same(it:
     assert len(names) == len(set(names)) and set(names) <= set(it.node.runs.rows.dtype.names)
     by_policies = {"cpu_idle_seconds"}  # agent.levels.policy_input, from the cores
     by_traces = {name for name in measure.COLUMNS if name.startswith("trace_")}  # agent.function_traces, as told
-    assert set(measure.COLUMNS) - set(names) == by_policies | by_traces and len(by_traces) == 5
+    by_peeks = {name for name in measure.COLUMNS if name.startswith("peek_")}  # agent.peeks, as told
+    assert set(measure.COLUMNS) - set(names) == by_policies | by_traces | by_peeks
+    assert (len(by_traces), len(by_peeks)) == (5, 4)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from condor_joblens.analysis import leaks
 from condor_joblens.jobs.run_state import STATE
 from condor_joblens.sample import memory_growth
 
@@ -58,7 +59,7 @@ def test_noise_about_a_constant_is_no_trend() -> None:
 def test_a_leak_in_noise_is_a_trend_with_its_uncertainty() -> None:
     noise = np.random.default_rng(2).normal(0, 5 * MIB, (200, 60))
     found = after(line(60, 600 * MIB) + noise)
-    assert np.isfinite(found[HELD]).mean() > 0.98
+    assert np.isfinite(found[HELD]).mean() > 0.95  # its second half may seem slower: in a hundredth by chance
     off = np.abs(found[SLOPE] - 600 * MIB) / found[ERROR]
     assert (off < 3).mean() > 0.95
 
@@ -80,7 +81,7 @@ def test_what_shrinks_grows_by_nothing() -> None:
 
 
 def test_few_readings_say_nothing() -> None:
-    found = after(line(memory_growth.FEWEST - 1, GIB))
+    found = after(line(leaks.FEWEST - 1, GIB))
     assert found[SLOPE][0] == found[ERROR][0] == -1 and np.isnan(found[HELD][0])
 
 

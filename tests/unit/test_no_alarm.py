@@ -103,8 +103,10 @@ class Site:
         given: Any = self
         self.progress, self.hangs = Progress(node), Hangs(node, given, given, given, lambda *tag: None)
 
-    def take(self, run: int, uid: object, look: LookTaken, patience: float, heading: str, least: float) -> None:
-        """What profiling/look.py says in short."""
+    def take(
+        self, run: int, uid: object, look: LookTaken, patience: float, heading: str, least: float, charge: object
+    ) -> None:
+        """What profiling/look.py says in short. It costs nothing."""
         pairs = self.jobs[run].pairs(run, self.now - self.began)
         found = verdict.judge(pairs)
         is_suspicious = found.is_suspicious and verdict.has_lasted(pairs, found, least)

@@ -97,9 +97,16 @@ def test_a_folder_that_is_gone_costs_nothing_else(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("said", ["two\nlines", "\x1b[2J", "\udcff" * MOST_NOTICE, "ö" * (MOST_NOTICE // 2), "plain"])
+@pytest.mark.parametrize(
+    "said", ["two\nlines", "\x1b[2J\u202e", "\udcff" * MOST_NOTICE, "ö" * (MOST_NOTICE // 2), "plain"]
+)
 def test_whatever_is_said_is_one_line_with_its_author(said: str) -> None:
     line = notify._line(Request("notify", {"job": "12.0", "text": said}, 1, 0))
-    assert re.fullmatch(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ root: [\x20-\x7e]+\n", line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ root: [^\x00-\x1f\x7f-\x9f\u202e]+\n", line.decode())
     assert len(line) <= notices.MOST_BYTES
-    assert "plain" not in said or line.endswith(b": plain\n")
+
+
+def test_what_is_said_arrives_as_it_was_typed() -> None:
+    said = "Grüße, 日本語 „x“ 👩\u200d💻 a\\b"
+    line = notify._line(Request("notify", {"job": "12.0", "text": said}, 1, 0))
+    assert line.endswith(f": {said}\n".encode())

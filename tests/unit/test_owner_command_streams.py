@@ -20,6 +20,9 @@ from condor_joblens.agent.owner_commands import OwnerCommands
 from condor_joblens.common import descriptors
 from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.jobs.run_state import STATE
+from condor_joblens.jobs.sandbox import JobSandbox
+from condor_joblens.owner_commands import children
+from condor_joblens.owner_files.operations import Operations
 
 
 class Reader:
@@ -45,7 +48,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         state = np.zeros(1, STATE)
         state["cgroup_id"] = folder.stat().st_ino
-        sandbox = SimpleNamespace(scratch=os.open(folder, os.O_RDONLY), scratch_uid=1000)
+        scratch = os.open(folder, os.O_RDONLY)
+        sandbox = JobSandbox(Operations(), str(folder), scratch, os.getuid(), scratch, os.getuid())
         handles = {0: SimpleNamespace(path=str(folder), sandbox=sandbox)}
         self.node: Any = SimpleNamespace(handles=handles, runs=SimpleNamespace(state=state))
         self.children: list[socket.socket] = []
@@ -181,6 +185,15 @@ def test_a_cgroup_of_another_run_is_not_handed_out(site: Site) -> None:
     site.node.runs.state["cgroup_id"] += 1
     with pytest.raises(Refused, match="the job is over"):
         site.begin(verb="kill")
+    assert site.children == []
+
+
+def test_nobody_does_anything_as_who_has_got_the_folder_meanwhile(site: Site) -> None:
+    """As when a user is removed, and his files are given to somebody else: a child would be that one."""
+    site.node.handles[0].sandbox.scratch_uid = os.getuid() + 1
+    for verb in (*children.VERBS, "peek", "trace"):
+        with pytest.raises(Refused, match="the job's folder belongs to another user than when the job began"):
+            site.begin(verb=verb)
     assert site.children == []
 
 

@@ -341,7 +341,7 @@ def test_no_other_process_shows_its_environment(job: Job, process: subprocess.Po
 
 
 def test_the_machine_and_the_jobs_that_joblensd_names(job: Job) -> None:
-    named = {"Job": "12.0", "Slot": "slot1_1", "Level": "io", "StartTime": 7}
+    named = {"JobId": "12.0", "Slot": "slot1_1", "Level": "io", "StartTime": 7}
     (kind, machine), (_, listed), notice, last = job.said("node", jobs=[named], more=3)
     found = json.loads(machine)
     assert kind == CONTENT and found["Host"] == os.uname().nodename and found["Cpus"] == os.cpu_count()
@@ -353,10 +353,13 @@ def test_the_machine_and_the_jobs_that_joblensd_names(job: Job) -> None:
 def test_a_file_larger_than_the_bound_is_told_from_there(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "MOST_BYTES", 100_000)
     (job.scratch / "log").write_bytes(b"x" * 300_000)
-    assert job.tail() == b"x" * 100_000
+    notice, *told, last = job.said("tail", file="log", lines=1, follow=False)
+    assert (b"".join(said for _, said in told), last) == (b"x" * 100_000, (WHOLE, b""))
+    assert notice == (NOTICE, b"200000 bytes before these are not shown: no more than 100000 are")
     with open(job.scratch / "log", "r+b") as file:
         file.truncate(1 << 40)
-    assert job.tail() == bytes(100_000)
+    told = job.said("tail", file="log", lines=1, follow=False)
+    assert b"".join(said for kind, said in told if kind == CONTENT) == bytes(100_000)
 
 
 def test_a_followed_file_is_told_as_it_grows_until_the_job_ends(job: Job) -> None:

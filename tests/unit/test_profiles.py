@@ -189,7 +189,8 @@ def test_speedscope() -> None:
 
 def test_json() -> None:
     found = record(profile())
-    assert (found["Job"], found["Samples"], found["Lost"], found["Guessed"], found["NotOurs"]) == ("12.0", 10, 2, 1, 3)
+    told = [found[name] for name in ("JobId", "Samples", "Lost", "Guessed", "NotOurs")]
+    assert told == ["12.0", 10, 2, 1, 3]
     named = [[found["Frames"][number]["Function"] for number in each["Frames"]] for each in found["Stacks"]]
     assert named[0] == ["_start", "fit_tracks", "Tree::Fill(int)"]
 
@@ -211,6 +212,16 @@ def test_its_heading_says_what_is_missing() -> None:
     svg = flame_graph.flame_graph(profile())
     assert "job 12.0 on node01, on the CPU" in svg
     assert "10 samples at 99 Hz; 2 lost; 1 with a guessed stack; 1 with callers missing; 3 not looked at" in svg
+
+
+def test_what_stacks_lack_on_a_kernel_is_kept_and_said_once() -> None:
+    old, oldest = (f"kernel {version}: frame pointers only, no Python" for version in ("5.15", "5.10"))
+    jobs = [dataclasses.replace(profile(), limits=limits) for limits in (old, oldest, old, "")]
+    found = merged(pprof.decode(pprof.encode(each)) for each in jobs)
+    assert flame_graph.counts(found).startswith(f"{old}; {oldest}; 40 samples at 99 Hz")
+    assert record(found)["Lacks"] == [old, oldest]
+    hostile = pprof.decode(pprof.encode(dataclasses.replace(profile(), limits="\x1b[31m" + "x" * 1000)))
+    assert hostile.limits.isprintable() and len(hostile.limits) <= 220
 
 
 def test_it_needs_no_network_and_no_other_file() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -242,4 +243,5 @@ def test_a_job_that_is_found_late_says_by_how_much(world: World) -> None:
     world.made.node.runs.state["began"][run] -= 3.2
     world.decide(run, decision(Level.IO))
     assert world.published(run) == OPENS
-    assert "level io began 3 s after the job" in world.made.node.handles[run].notes["late_io"]
+    said = re.search(r"level io began (\d+) s after the job", world.made.node.handles[run].notes["late_io"])
+    assert said and int(said[1]) >= 3, "3, or more on a busy machine"

@@ -180,14 +180,18 @@ def test_at_basic_the_reason_gives_way_first_and_the_run_stays() -> None:
         if field.type.startswith("S"):
             row[field.name] = metrics.cut("x" * 300, field.name)
     row["reason"], row["note"] = b"r" * 128, b'"' * 240
-    row["profile_hottest"] = row["trace_functions"] = b""
+    row["profile_hottest"] = row["trace_functions"] = row["peek_values"] = b""
+    for name in metrics.PEEKED:
+        row[f"peek_{name.lower()}"] = -1  # few jobs ask for any
     ad = parse_old(classad.usage_ads(row)[0])
     assert ad["Shortened"] is True
     assert ad["Run"] == "x" * 176 and len(ad.get("Reason", "")) < 128
     assert {"Cvmfs"} <= set(ad["Server"]) <= set(classes.SERVERS)  # no job asks all of them
     numbers = {metric.path for metric in metrics.METRICS if metric.level <= Level.BASIC and not metric.member}
+    numbers -= {f"Peek.{name}" for name in metrics.PEEKED}
     groups = [group for group in metrics.GROUPS if group != "Server"]
-    texts = {field.path for field in metrics.FIELDS if field.group} - {"Profile.Hottest", "Trace.Functions"}
+    of_few = {"Profile.Hottest", "Trace.Functions", "Peek.Values"}
+    texts = {field.path for field in metrics.FIELDS if field.group} - of_few
     assert {f"{group}.{name}" for group in groups for name in ad.get(group, ())} == numbers | texts
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from agent_node import Made, make
 
-from condor_joblens.agent.lifecycle import recovery, run_end
+from condor_joblens.agent.lifecycle import recovery, run_end, run_start
+from condor_joblens.owner_files.operations import Operations
 from condor_joblens.tracer import map_layout
 
 BASE, JOBS = "htcondor", 4
@@ -92,3 +93,24 @@ def test_without_their_base_all_runs_end(made: Made, tmp_path: Path) -> None:
     (tmp_path / BASE).rmdir()
     recovery.reconcile(made.agent)
     assert len(made.node.runs.living()) == 0
+
+
+def test_whose_the_jobs_folder_was_is_known_after_a_restart(made: Made, tmp_path: Path) -> None:
+    """Root has given the folder away meanwhile: nothing is done in it, as whoever has it now."""
+    node = made.node
+    node.files = Operations()
+    for folder in ("htcondor", "scratch"):
+        (tmp_path / "dir_7" / folder).mkdir(parents=True)
+    run = node.runs.living().tolist()[0]
+    node.runs.rows["execute"][run], node.runs.state["starter"][run] = str(tmp_path).encode(), 7
+    first = recovery._sandbox_again(node, run, 7)
+    assert first is not None and first.is_of_its_user()
+    run_start.open_sandbox(made.agent, run, first)
+    again = recovery._sandbox_again(node, run, 7)
+    assert again is not None and again.is_of_its_user()
+    node.runs.state["scratch_uid"][run] += 1  # as if it had been another one's
+    other = recovery._sandbox_again(node, run, 7)
+    assert other is not None and not other.is_of_its_user()
+    assert other.scratch_uid == first.scratch_uid + 1
+    for sandbox in (first, again, other):
+        sandbox.close()

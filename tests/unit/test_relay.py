@@ -29,7 +29,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from condor_joblens.cli import afar
 from condor_joblens.cli.main import main
 from condor_joblens.commands.dispatch import Dispatcher
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.common.open_socket import listening_at
 from condor_joblens.common.tokens import Who, read_tokens
 from condor_joblens.control import audit, client, door, sealed_client, warrants
@@ -108,7 +108,7 @@ def opened(packet: bytes, parts: list[bytes], verb: str) -> list[bytes]:
     return list(sealed_client.opened(parts, Opener(packet, ASKER, public(NODE)), verb))
 
 
-@pytest.mark.parametrize("verb", ["ps", "tail", "head", "cat", "log", "get", "env", "node", "ls", "kill"])
+@pytest.mark.parametrize("verb", ["ps", "tail", "head", "cat", "log", "get", "env", "peek", "node", "ls", "kill"])
 def test_a_command_arrives_and_so_does_its_answer(verb: str, site: Site) -> None:
     async def course() -> None:
         packet = warrants.sign(site.far.warrant(verb, **ASKED[verb]), ACCESS_POINT)
@@ -293,7 +293,7 @@ def test_a_users_command_goes_by_the_socket_of_his_access_point(site: Site, tmp_
 
         def asked(node: str) -> list[bytes]:
             fields: dict[str, client.Value] = {"job": "12.0", "node": node, "packet": packet}
-            return list(client.stream(str(tmp_path / "relay.sock"), "warrant", fields))
+            return list(client.stream(str(tmp_path / "relay.sock"), "warrant", fields, server=client.RELAY))
 
         parts = await asyncio.to_thread(asked, "slot1_1@node")
         assert opened(packet, parts, "ps") == [b"=hello"]
@@ -762,6 +762,24 @@ def test_an_answer_that_is_its_end_alone_has_nothing_before(monkeypatch: pytest.
         afar.told("/nowhere", "level", {"job": "12.0"})
 
 
+def test_a_joblensd_that_is_silent_may_do_it_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what acts is not asked of another one too, and what looks is: the job may be elsewhere."""
+    path, asked = str(tmp_path / "activate.sock"), far_answer(monkeypatch, iter([b"seen"]), {})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(path)
+        silent.listen()
+        for verb, arguments in (("kill", {"signal": "9"}), ("notify", {"text": "stop"}), ("trace", {"spec": "p:f"})):
+            with pytest.raises(client.Silent, match=r"no answer within 0\.1 s"):
+                list(afar.asked(path, verb, {"job": "12.0", **arguments}, 0.1))
+        assert asked == []
+        assert list(afar.asked(path, "ps", {"job": "12.0"}, 0.1)) == [b"seen"]
+        monkeypatch.setattr(client.ask, "__defaults__", (0.1,))
+        for verb in ("level", "last"):
+            with pytest.raises(client.Silent):
+                afar.told(path, verb, {"job": "12.0"})
+    assert asked == ["ps"]
+
+
 @pytest.mark.parametrize(
     "command, verb",
     [
@@ -798,13 +816,33 @@ def test_lines_are_read_where_the_job_runs(
     assert asked == [] and "is joblensd running on this node?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("job", ["slot1_1", "ap#12.0#1700000000", "", "12.0.0"])
+@pytest.mark.parametrize("job", ["slot1_1", "abc", "ap#12.0", "", "12.0.0", "1\u0662.0", "\x1b[2J"])
 def test_what_no_access_point_knows_is_asked_of_this_node_alone(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(afar, "_sockets", lambda: ("/nowhere", "/nowhere"))
-    with pytest.raises(JobLensError, match="not here"):
+    with pytest.raises(JobLensError, match="not here") as raised:
         list(afar.from_afar("ps", {"job": job}, JobLensError("not here")))
+    is_job_id = f"{printable(job)} is no job id, as 12.0," in str(raised.value)
+    assert is_job_id == isinstance(raised.value, UsageError) == (job != "slot1_1")
     with pytest.raises(JobLensError, match="joblens-door"):
         list(afar.from_afar("ps", {"job": "12"}, JobLensError("not here")))
+
+
+def test_a_job_is_also_named_by_its_whole_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[object]()
+
+    def sign(*arguments: object) -> door.Signed:
+        asked.append(arguments[2])
+        return door.Signed(b"packet", "ap#12.0#1700000000", "slot1@node", public(NODE))
+
+    monkeypatch.setattr(afar, "_sockets", lambda: ("/nowhere", "/nowhere"))
+    monkeypatch.setattr(afar.door, "sign", sign)
+    for job, why in (
+        ("ap#12.0#1700000000", "is joblens-relay running"),
+        ("ap#12.0#17", r"job 12\.0 of this access point is another one, ap#12\.0#1700000000"),
+    ):
+        with pytest.raises(JobLensError, match=why):
+            list(afar.from_afar("ps", {"job": job}, JobLensError("not here")))
+    assert asked == ["12.0", "12.0"]
 
 
 def test_without_an_access_point_the_reason_is_this_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

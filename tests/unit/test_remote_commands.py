@@ -27,7 +27,7 @@ from condor_joblens.commands import authority
 from condor_joblens.commands.authority import MAY, Caller
 from condor_joblens.commands.dispatch import Dispatcher
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.common.user_names import NOBODY
+from condor_joblens.common.user_names import NOBODY, UserNames
 from condor_joblens.control import audit, client, frames, keys, sealed_client, warrants
 from condor_joblens.control.sealed_answers import Opener
 from condor_joblens.control.verbs import VERBS, Payer, Refused
@@ -122,6 +122,7 @@ ASKED: dict[str, dict[str, bytes]] = {
     "log": {"lines": b"3", "follow": b"1"},
     "get": {"file": b"logs/x", "offset": b"70000"},
     "env": {"pid": b"7"},
+    "peek": {"spec": b"prog:counter", "follow": b"1", "every": b"2", "seconds": b"60"},
     "node": {},
     "ls": {"folder": b"logs"},
     "kill": {"signal": b"15", "pid": b"7"},
@@ -160,6 +161,7 @@ def test_a_level_is_given_as_the_owner_would_give_it(serve: Callable[..., Far]) 
     assert far.site.settled == [0] and state["override_level"] == 2 and not state["override_by_root"]
     with pytest.raises(JobLensError, match="it was changed a moment ago"):
         far.ask(far.warrant("level", level=b"off"))
+    assert far.ask(far.warrant("level"))[1]["job_id"] == "12.0"  # to ask what it is, it is never too soon
 
 
 @pytest.mark.parametrize("by", ["root@pool", "bob@pool by condor_qedit"])
@@ -285,7 +287,7 @@ def test_from_afar_the_jobs_of_another_access_point_are_not_named(serve: Callabl
         rows["job_id"][run], rows["global_job_id"][run], rows["slot"][run] = job, name, b"slot1_%d" % run
     far.ask(far.warrant("node"))
     asked: Any = far.site.done.pop()[1]
-    assert [each["Job"] for each in asked["jobs"]] == ["12.0"]
+    assert [each["JobId"] for each in asked["jobs"]] == ["12.0"]
 
 
 class Unfinished(FarSite):
@@ -374,6 +376,18 @@ def test_nothing_is_done_in_a_job_that_runs_as_nobody(
     far = serve(owner=NOBODY)
     with pytest.raises(JobLensError, match="runs as nfsnobody"):
         far.ask(far.warrant("ps"))
+
+
+def test_a_user_who_is_removed_while_his_warrant_lives_is_his_number_and_nobody_else(
+    serve: Callable[..., Far], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done has the number of the user as whom the job runs: no name is looked up for it."""
+    monkeypatch.setattr(authority, "NAMES", UserNames(lambda uid: None))
+    far = serve()
+    asked = far.warrant("kill", **ASKED["kill"])
+    assert far.ask(asked) == ([b"=hello"], {})
+    assert [whose for whose, _ in far.site.done] == [OWNER]
+    assert f"alice@pool (from afar) asks for kill by {warrants.name_of(asked)}" in far.site.lines[0]
 
 
 def test_a_node_that_takes_none_says_so(serve: Callable[..., Far]) -> None:

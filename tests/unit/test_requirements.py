@@ -54,15 +54,15 @@ def test_every_extra_can_be_chosen_and_no_other() -> None:
 
 def test_without_a_bundle_install_says_what_it_would_fetch_and_changes_nothing(tmp_path: Path) -> None:
     wheel = tmp_path / "condor_joblens-9-py3-none-any.whl"
-    built = {"wheel": wheel, **{variable: tmp_path / name for variable, name in WANTED.items()}}
-    for path in built.values():
+    for path in (wheel, *(tmp_path / name for name in WANTED)):
         path.touch()
     target = tmp_path / "target"
     command = [
         "make",
         "install",
         f"DESTDIR={target}",
-        *(f"{variable}={path}" for variable, path in built.items()),
+        f"wheel={wheel}",
+        f"compiled={tmp_path}",
         f"PYTHON={sys.executable}",
     ]
     done = subprocess.run([*command, "EXTRAS=kafka"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -76,23 +76,22 @@ def test_without_a_bundle_install_says_what_it_would_fetch_and_changes_nothing(t
     assert not target.exists()
 
 
-WANTED = {"activate": "helper", "python_hook": "hook.so"}
-"""Variables of the Makefile that name what is installed beside the wheel, and files that are not there yet."""
+WANTED = ("joblens_activate", "joblens_python.so", "joblens_calls.so")
+"""What is compiled and installed beside the wheel."""
 
 
 def planned(folder: Path, *arguments: str) -> str:
     """What make would run in a tree in which nothing of that is built yet."""
-    places = [f"{variable}={folder / name}" for variable, name in WANTED.items()]
-    command = ["make", "--dry-run", *arguments, *places, f"DESTDIR={folder / 'staged'}"]
+    command = ["make", "--dry-run", *arguments, f"compiled={folder}", f"DESTDIR={folder / 'staged'}"]
     plan = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120)
     return plan.stdout
 
 
 def test_a_tree_in_which_a_bundle_was_made_can_be_installed(tmp_path: Path) -> None:
     looked_at = set(re.findall(r"test -f (\S+)", planned(tmp_path, "check-install")))
-    assert {str(tmp_path / name) for name in WANTED.values()} < looked_at
+    assert {str(tmp_path / name) for name in WANTED} < looked_at
     plan = planned(tmp_path, "bundle")
-    for name in WANTED.values():
+    for name in WANTED:
         assert f"-o {tmp_path / name} " in plan, f"make install wants {name} too"
 
 
@@ -100,7 +99,7 @@ def test_all_that_is_installed_and_compiled_is_looked_at_before_anything_is_begu
     looked_at = set(re.findall(r"test -f (\S+)", planned(tmp_path, "check-install")))
     installed = set(re.findall(r"install -D -m \d+ (\S+) ", planned(tmp_path, "install-hooks")))
     made = {path for path in installed if not path.startswith("hooks/")}
-    assert made == {str(tmp_path / name) for name in WANTED.values()} and made < looked_at
+    assert made == {str(tmp_path / name) for name in WANTED} and made < looked_at
     assert {"hooks/python/sitecustomize.py", "hooks/joblens_wrapper"} < installed
 
 

@@ -292,18 +292,18 @@ def test_rates_and_units_are_right(recorded: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    "arguments, words, code",
     [
-        (["/nonexistent"], "No such file"),
-        (["FILE", "--job", "99.0"], "no two samples of job 99.0"),
-        (["FILE", "-o", "x.jpg"], "neither a .png nor an .svg"),
-        (["FILE", "-o", "/nonexistent/x.png"], "can't be written"),
+        (["/nonexistent"], "No such file", 1),
+        (["FILE", "--job", "99.0"], "no two samples of job 99.0", 1),
+        (["FILE", "-o", "x.jpg"], "neither a .png nor an .svg", 2),
+        (["FILE", "-o", "/nonexistent/x.png"], "can't be written", 1),
     ],
 )
 def test_what_can_not_be_drawn_costs_a_line(
-    recorded: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    recorded: Path, arguments: list[str], words: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["plot", *(str(recorded) if word == "FILE" else word for word in arguments)]) == 1
+    assert main.main(["plot", *(str(recorded) if word == "FILE" else word for word in arguments)]) == code
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
 

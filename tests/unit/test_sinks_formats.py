@@ -46,6 +46,8 @@ def test_no_two_metrics_are_the_same_in_opentelemetry() -> None:
     for metric in METRICS:
         name, unit, _ = convention(metric)
         assert units.setdefault(name, unit) == unit
+    peeked = [convention(metric)[:2] for metric in METRICS if metric.group == "Peek"]
+    assert set(peeked) == {("htcondor.job.peek.value", "1")}
 
 
 NUMBERS = st.one_of(st.just(-1), st.integers(0, 2**63 - 1))

@@ -134,7 +134,8 @@ def test_a_forged_ad_gets_neither_a_level_nor_a_name(it: Made) -> None:
     assert name(it, run) == (GLOBAL_ID, "bob")
     assert ".job.ad is not the starter's (GlobalJobId, ClusterId, Owner)" in text(it.node.runs.rows["note"][run])
     assert sum("not the starter's" in line for line in it.log) == 1
-    assert "only root may give it more than basic" in level_arbiter.refusal(it.levels, run, Level.IO, by_root=False)
+    refusal = level_arbiter.refusal(it.levels, run, Level.IO, by_root=False)
+    assert "only root on the job's node may give it more than basic" in refusal
     assert level_arbiter.refusal(it.levels, run, Level.IO, by_root=True) == ""
     answer(it)
     assert it.node.runs.state["ad_trust"][run] == AdTrust.REFUSED, "for good"

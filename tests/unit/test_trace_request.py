@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from condor_joblens.policy.trace_request import MOST_SPECS, TraceRequest, of_text, understand, why_not
+from condor_joblens.policy.trace_request import MOST_PATTERN, MOST_SPECS, TraceRequest, of_text, understand, why_not
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,9 @@ from condor_joblens.policy.trace_request import MOST_SPECS, TraceRequest, of_tex
         (b'JobLensTrace = "reco:fit(complex)"', False, [], "complex is no type that can be shown"),
         (b'JobLensTrace = "throws"', False, [], "throws is not traced: joblens trace ID throws"),
         (b'JobLensTrace = "python:raises"\nJobLensTrace = "python"', False, [], "python is not traced: write python:"),
-        (b'JobLensTrace = "python:calls"', False, [], "python:calls is not traced: write python:raises"),
+        (b'JobLensTrace = "python:calls"', True, [], ""),
+        (b'JobLensTrace = "python:returns"', True, [], ""),
+        (b'JobLensTrace = "python:return"', False, [], "python:return is not traced: write python:raises, python:cal"),
         (b'JobLensTrace = strcat("python", ":raises")', False, [], "an expression is not traced"),
         (b'JobLensTrace = "\\"python:raises"', False, [], "an expression is not traced"),
         (b"JobLensTrace = undefined", False, [], ""),
@@ -35,6 +37,53 @@ def test_what_is_asked_for(ad: bytes, wanted: bool, functions: list[str], refuse
     asked = understand(ad)
     assert (asked.python_raises, list(asked.functions)) == (wanted, functions)
     assert refused in asked.refused and bool(refused) == bool(asked.refused)
+
+
+@pytest.mark.parametrize(
+    "text, files",
+    [
+        ("python:calls", ("*",)),
+        ("python:fit.py; python:calls", ("*",)),
+        ("python:cuts/*; reco:fit;python:fit.py", ("cuts/*", "fit.py")),
+        ("python:returns", ("*",)),
+        ("python:exceptions", ("*",)),
+        ("python:exceptions; python:fit.py; python:returns", ("fit.py",)),
+        ("python:returns; python:calls; python:fit.py", ("*",)),
+        ("python:returns; python:fit.py; python:raises", ("fit.py",)),
+        ("python:raises", ()),
+        ("python:fit", ()),
+        (f"python:{'a' * MOST_PATTERN}.py", ()),
+    ],
+)
+def test_files_of_python_whose_calls_are_recorded(text: str, files: tuple[str, ...]) -> None:
+    asked = of_text(text)
+    assert (asked.python_files, asked.python_returns) == (files, "returns" in text)
+    assert asked.python_exceptions == ("exceptions" in text)
+
+
+@pytest.mark.parametrize(
+    "spec, arguments, why",
+    [
+        ("python:fit(run, event)", ("fit,run,event",), ""),
+        ("python: Fitter.fit( run )", ("Fitter.fit,run",), ""),
+        ("python:größe(länge)", ("größe,länge",), ""),
+        ("python:x.py(run, event)", (), "arguments are of a function, in any file"),
+        ("python:cuts/*(run)", (), "arguments are of a function, in any file"),
+        ("python:fit()", (), "names of its arguments"),
+        ("python:fit(run=3)", (), "names of its arguments"),
+        ("python:fit(run,)", (), "names of its arguments"),
+        ("python:(run)", (), "names of its arguments"),
+        ("python:fit(f(x))", (), "names of its arguments"),
+        ("python:cuts/a)", (), "names of its arguments"),
+        ("python:fit(a, b, c)", (), "at most 2 arguments"),
+        (f"python:fit({'a' * 47})", (), "50 bytes"),
+    ],
+)
+def test_arguments_of_python_by_their_names(spec: str, arguments: tuple[str, ...], why: str) -> None:
+    asked = of_text(spec)
+    assert (asked.python_arguments, asked.python_files, asked.python_raises) == (arguments, (), bool(arguments))
+    assert why in asked.refused and bool(why) == bool(asked.refused)
+    assert of_text(f"{spec};python:returns;python:exceptions").python_files == (() if arguments else ("*",))
 
 
 def test_the_note_names_what_is_not_understood() -> None:

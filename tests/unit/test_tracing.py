@@ -110,6 +110,23 @@ def test_each_return_is_an_exit() -> None:
     assert kinds(code("85ff", "7401", "c3", "90", "c3")) == [(0, ENTRY), (4, RETURN), (6, RETURN)]
 
 
+@pytest.mark.parametrize(
+    "parts, expected",
+    [
+        (("f30f1efa", "55", "5d", "c3"), 4),  # endbr64; push rbp
+        (("f30f1efa", "4154", "415c", "c3"), 4),  # push r12
+        (("f30f1efa", "90", "c3"), 4),
+        (("f30f1efa", "31c0", "c3"), 0),  # xor eax,eax is stepped over as endbr64 is
+        (("f30f1efa", "4189f8", "c3"), 0),  # mov r8d,edi has a prefix as push r12 has
+        (("f30f1efa", "55", "ebfd"), 0),  # a loop to the push
+        (("55", "5d", "c3"), 0),
+        (("f30f1efa",), 0),
+    ],
+)
+def test_the_probe_of_an_entry_is_where_it_costs_least(parts: tuple[str, ...], expected: int) -> None:
+    assert places(code(*parts))[0] == Place(expected, ENTRY)
+
+
 def test_a_jump_out_is_an_exit_and_one_within_is_none() -> None:
     assert kinds(code("90", "eb01", "90", "e900100000")) == [(0, ENTRY), (4, LEAVE)]
 

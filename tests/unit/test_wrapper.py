@@ -159,6 +159,9 @@ def python_is_traced(connection: socket.socket, request: bytes) -> None:
     connection.send(b"joblens/1\0traced\0level=trace\0python=raises\0")
 
 
+CALLS_ARE_RECORDED = b"joblens/1\0traced\0level=trace\0python=calls\0"
+
+
 @pytest.fixture
 def python_folder(patient_site: Site) -> Iterator[Path]:
     """What is loaded into Pythons lies beside the wrapper."""
@@ -177,6 +180,26 @@ def test_pythons_of_a_job_that_asks_for_it_find_what_traces_them(
     with patient_site.joblensd(python_is_traced):
         result = run([patient_site.wrapper, *SHOW_PYTHONPATH], env=environment)
     assert (result.returncode, result.stdout.decode()) == (0, f"{python_folder}{after} own argument")
+
+
+@pytest.mark.parametrize("environment", [{}, {"PWD": "/"}, {**CONDOR_ENVIRONMENT, "PYTHONPATH": "/a"}])
+@pytest.mark.parametrize("is_chained", [False, True])
+def test_pythons_whose_calls_are_recorded_find_another_folder(
+    patient_site: Site, python_folder: Path, tmp_path: Path, environment: dict[str, str], is_chained: bool
+) -> None:
+    folder = shutil.copytree(python_folder, f"{python_folder}_calls")
+    chained = tmp_path / "chained"
+    chained.write_text('#!/bin/sh\nexec "$@"\n')
+    chained.chmod(0o755)
+    if is_chained:
+        patient_site.chain(f"{chained}\n")
+    own = f":{environment['PYTHONPATH']}" if "PYTHONPATH" in environment else ""
+    try:
+        with patient_site.joblensd(lambda connection, _: connection.send(CALLS_ARE_RECORDED) and None):
+            result = run([patient_site.wrapper, *SHOW_PYTHONPATH], env=environment)
+    finally:
+        shutil.rmtree(folder)
+    assert (result.returncode, result.stdout.decode()) == (0, f"{folder}{own} own argument")
 
 
 REPLIES_WITHOUT_PYTHON = (
