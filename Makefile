@@ -41,9 +41,10 @@ completions := /usr/share/bash-completion/completions
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' condor_joblens/__init__.py)
 wheel := dist/condor_joblens-$(version)-cp39-abi3-linux_$(shell uname -m).whl
 objects := $(addprefix condor_joblens/tracer/objects/,$(patsubst %.c,%.o,$(notdir $(wildcard bpf_programs/*/*.bpf.c))))
-activate := build/joblens_activate
+compiled := build
+activate := $(compiled)/joblens_activate
 # What is loaded into Pythons of jobs that ask for it.
-python_hook := build/joblens_python.so
+python_hooks := $(compiled)/joblens_python.so $(compiled)/joblens_calls.so
 environments := $(cache)/python/$(shell cat setup.cfg pyproject.toml tests/dependencies | sha256sum | cut -c1-8)
 build_venv := $(environments)-build
 test_venv := $(environments)-test
@@ -55,7 +56,7 @@ bpf_cpu := v2
 .DELETE_ON_ERROR:
 # Installing has an order: no step may overtake another.
 .NOTPARALLEL:
-.PHONY: help build bundle lock install uninstall demo pool pool-stop check test soak fuzz test-kernels test-hub test-aarch64 test-python test-env lint bench clean
+.PHONY: help build bundle lock install uninstall demo pool pool-stop pool-site check test soak fuzz test-kernels test-hub test-aarch64 test-python test-env lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,7 +64,7 @@ help: ## show this list
 
 # --- Building: BPF objects, the wheel with its two C modules, and the wrapper's helper ---
 
-build: $(wheel) $(activate) $(python_hook) ## compile everything (as root it installs the compilers that are missing)
+build: $(wheel) $(activate) $(python_hooks) ## compile everything (as root it installs the compilers that are missing)
 
 $(build_venv)/complete:
 	@tests/dependencies build $(@D)
@@ -83,7 +84,7 @@ condor_joblens/tracer/objects/%.bpf.o: %.bpf.c $(wildcard bpf_programs/*/*.h) | 
 condor_joblens/tracer/objects/recorder.bpf.o: bpf_cpu := v3
 
 # Programs that are compiled once more, for other kernels.
-$(addprefix condor_joblens/tracer/objects/,switch_reads.bpf.o syscalls_reads.bpf.o fuse_channels.bpf.o): $(addprefix bpf_programs/,io/switch.bpf.c io/syscalls.bpf.c servers/fuse.bpf.c)
+$(addprefix condor_joblens/tracer/objects/,switch_reads.bpf.o syscalls_reads.bpf.o fuse_channels.bpf.o $(addsuffix _old.bpf.o,sample waits crash)): $(addprefix bpf_programs/,io/switch.bpf.c io/syscalls.bpf.c servers/fuse.bpf.c $(addprefix profile/,sample.bpf.c waits.bpf.c crash.bpf.c))
 
 # Every job waits for this one: with musl it starts in a third of the time, and not every machine has a static libc.
 $(activate): hooks/joblens_activate.c | $(build_venv)/complete
@@ -94,7 +95,7 @@ $(activate): hooks/joblens_activate.c | $(build_venv)/complete
 	done; cat $@.log; exit 1
 
 # One file serves the Pythons of all jobs: the limited API of 3.6, and nothing of a C library that is newer than jobs' containers.
-$(python_hook): hooks/python/joblens_python.c | $(build_venv)/complete
+$(python_hooks): $(compiled)/%.so: hooks/python/%.c hooks/python/ask_joblensd.h | $(build_venv)/complete
 	@echo "Compiling $<"
 	@mkdir -p $(@D)
 	@$(CC) -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -shared -fPIC -fvisibility=hidden \
@@ -110,7 +111,7 @@ $(wheel): $(objects) $(shell find condor_joblens -name '*.py' -o -name '*.h') se
 
 # --- What is installed besides: pinned in requirements/, and wheels alone ---
 
-bundle: $(wheel) $(activate) $(python_hook) ## put the wheels for `make install` on nodes without a network into dist/ (PYTHONS=3.9,3.11 EXTRAS=kafka,otlp,htcondor)
+bundle: $(wheel) $(activate) $(python_hooks) ## put the wheels for `make install` on nodes without a network into dist/ (PYTHONS=3.9,3.11 EXTRAS=kafka,otlp,htcondor)
 	@$(build_venv)/bin/python -B requirements/bundle.py $(wheel) $(cache)/wheels '$(PYTHONS)' '$(EXTRAS)'
 
 lock: $(uv_venv)/bin/uv ## pin the newest versions that setup.cfg allows, with hashes, in requirements/
@@ -128,7 +129,7 @@ install: check-install install-users install-python install-files install-hooks 
 # Nothing is begun that could not be ended.
 .PHONY: check-install
 check-install:
-	@test -f $(wheel) && test -f $(activate) && test -f $(python_hook) || { echo 'install: nothing is built here yet: run make build first'; exit 1; }
+	@test -f $(wheel) && test -f $(activate) && $(foreach each,$(python_hooks),test -f $(each) &&) true || { echo 'install: nothing is built here yet: run make build first'; exit 1; }
 	@test -n '$(DESTDIR)' || test "$$(id -u)" = 0 || { echo 'install: this writes to system folders: run it as root'; exit 1; }
 	@test -n '$(DESTDIR)' || command -v condor_config_val >/dev/null || { echo 'install: condor_config_val is not found: install HTCondor first'; exit 1; }
 	@$(pinned) check $(wheel) $(PREFIX)
@@ -177,23 +178,26 @@ install-files:
 	@$(call put,644,docs/alerts.md,$(data)/prometheus/alerts.md)
 	@$(call put,644,docs/grafana/joblens.json,$(data)/grafana/joblens.json)
 	@$(foreach file,$(wildcard docs/opensearch/*.*),$(call put,644,$(file),$(data)/opensearch/$(notdir $(file))) &&) true
+	@$(foreach file,$(wildcard docs/ask/*.c),$(call put,644,$(file),$(data)/ask/$(notdir $(file))) &&) true
 	@$(call put,755,docs/opensearch/delete_old_indices,$(data)/opensearch/delete_old_indices)
-	@$(call put,644,docs/systemd/joblens-relay-server.service,$(data)/systemd/joblens-relay-server.service)
+	@$(foreach unit,$(wildcard docs/systemd/*.service),$(call put,644,$(unit),$(data)/systemd/$(notdir $(unit))) &&) true
 	@$(call put,644,condor_config.d/60-joblens-relay.conf.example,$(data)/60-joblens-relay.conf.example)
+	@$(call put,644,condor_config.d/60-joblens-eventlog.conf.example,$(data)/60-joblens-eventlog.conf.example)
 	@$(call put,644,docs/completion/joblens.bash,$(completions)/joblens)
 	@install -d $(DESTDIR)$(site)/policies.d $(DESTDIR)$(site)/triggers.d $(DESTDIR)$(BINDIR)
 	@$(foreach command,joblens joblens-hub,ln -sfn $(PREFIX)/bin/$(command) $(DESTDIR)$(BINDIR)/$(command) &&) true
 
 # The hooks name the Python that runs them. The wrapper that the site has now is written down for ours to run: never ourselves.
-hooks := joblens_wrapper joblens_publish joblensd joblens-export joblens-door joblens-relay
+hooks := joblens_wrapper joblens_publish joblensd joblens-export joblens-door joblens-relay joblens-eventlog
 .PHONY: install-hooks
 install-hooks:
 	@echo "The hooks in HTCondor's $(DESTDIR)$(LIBEXEC)"
 	@$(foreach hook,$(hooks),install -D -m 755 hooks/$(hook) $(DESTDIR)$(LIBEXEC)/$(hook).new && \
 		sed -i 's|/opt/joblens|$(PREFIX)|g' $(DESTDIR)$(LIBEXEC)/$(hook).new && mv -f $(DESTDIR)$(LIBEXEC)/$(hook).new $(DESTDIR)$(LIBEXEC)/$(hook) &&) true
 	@$(call put,755,$(activate),$(LIBEXEC)/joblens_activate)
-	@$(call put,644,$(python_hook),$(LIBEXEC)/joblens_python/joblens_python.so)
-	@$(call put,644,hooks/python/sitecustomize.py,$(LIBEXEC)/joblens_python/sitecustomize.py)
+	@$(foreach folder,joblens_python joblens_python_calls,$(call put,644,$(compiled)/joblens_python.so,$(LIBEXEC)/$(folder)/joblens_python.so) && \
+		$(call put,644,hooks/python/sitecustomize.py,$(LIBEXEC)/$(folder)/sitecustomize.py) &&) true
+	@$(call put,644,$(compiled)/joblens_calls.so,$(LIBEXEC)/joblens_python_calls/joblens_calls.so)
 ifndef DESTDIR
 	@$(for_all); wrapper=$$(condor_config_val -subsystem STARTER USER_JOB_WRAPPER 2>/dev/null); \
 	if [ -z "$$wrapper" ]; then rm -f $(site)/chained_wrapper; \
@@ -218,18 +222,18 @@ ifeq ($(DESTDIR)$(filter ep,$(ROLES)),ep)
 endif
 
 # Of our users alone: any other can call a process as ours are called.
-our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files joblens-door joblens-relay joblens-agent condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish|accesspoint|relay)'
+our_processes = pgrep -u "root,$$(getent passwd joblens joblens-policy joblens-files joblens-door joblens-relay joblens-agent condor | cut -d: -f1 | paste -sd,)" -f '^[^ ]*python[^ ]* .*-m condor_joblens\.(agent|owner_files|export|publish|accesspoint|relay|eventlog)'
 uninstall: ## take everything of ours away again; running jobs go on
 	@test "$$(id -u)" = 0 || { echo 'uninstall: this changes system folders: run it as root'; exit 1; }
 	@echo 'The configuration first; HTCondor then stops joblensd by itself'
-	@rm -f $(CONFIGDIR)/50-joblens-ep.conf $(CONFIGDIR)/50-joblens-ap.conf $(CONFIGDIR)/60-joblens-door.conf $(CONFIGDIR)/60-joblens-relay.conf
+	@rm -f $(CONFIGDIR)/50-joblens-ep.conf $(CONFIGDIR)/50-joblens-ap.conf $(CONFIGDIR)/60-joblens-door.conf $(CONFIGDIR)/60-joblens-relay.conf $(CONFIGDIR)/60-joblens-eventlog.conf
 	@! pgrep -x condor_master >/dev/null || condor_reconfig
 	@for _ in $$(seq 30); do $(our_processes) >/dev/null || break; sleep 1; done
 	@! $(our_processes) >/dev/null || { echo 'uninstall: joblensd still runs after 30 s: look into its log, then call this again'; exit 1; }
 	@rm -rf $(PREFIX) $(data) $(BINDIR)/joblens $(BINDIR)/joblens-hub $(sysusers)/joblens.conf $(completions)/joblens /run/joblens $(state)-agent
 	@! test -d /sys/fs/bpf/joblens || rmdir --ignore-fail-on-non-empty /sys/fs/bpf/joblens
 	@rm -f $(addprefix $(LIBEXEC)/,$(filter-out joblens_wrapper,$(hooks)) joblens_activate)
-	@rm -rf $(LIBEXEC)/joblens_python
+	@rm -rf $(LIBEXEC)/joblens_python $(LIBEXEC)/joblens_python_calls
 	@if pgrep -af '^condor_starter ' | grep -qv -e -classad; then \
 		echo 'Left: $(LIBEXEC)/joblens_wrapper, for starters that were told of it before. Call this again when their jobs have ended.'; \
 	else \
@@ -248,6 +252,9 @@ pool: check-pool build ## start an HTCondor pool of one machine with the product
 
 pool-stop: ## end that pool
 	@tests/pool/stop
+
+pool-site: check-pool build $(test_venv)/complete ## start an access point with a relay server, and a node behind NAT, until Ctrl-C: to try commands from afar and entries
+	@tests/dependencies pool && $(testing) PYTHONPATH=. python tests/pool/site.py
 
 .PHONY: check-pool
 check-pool:
@@ -276,8 +283,9 @@ fuzz: build $(test_venv)/complete ## run property-based tests with EXAMPLES rand
 test-kernels: build $(test_venv)/complete ## run the kernel's tests under Debian's 5.10, 6.1, 6.12 and newest kernel
 	@$(testing) GUEST_SUITES="bullseye bookworm trixie sid" GUEST_TESTS=marked tests/layers guest
 
-test-hub: build $(test_venv)/complete ## run the browser layer with every page of the hub, theme, width and hostile text
+test-hub: build $(test_venv)/complete ## run the browser layer with every page of the hub, theme, width and hostile text, and schemathesis for longer
 	@$(testing) HUB_WHOLE=yes tests/layers browser
+	@$(testing) HUB_WHOLE=yes python -m pytest -q tests/service/test_hub_openapi.py
 
 test-aarch64: build $(test_venv)/complete ## run tests of the kernel and the unit layer on aarch64, in an emulated machine (GUEST_TESTS=marked: all such kernel tests)
 	@$(testing) tests/layers aarch64

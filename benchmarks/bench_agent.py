@@ -430,7 +430,9 @@ def knobs(jobs: int, level: str) -> dict[str, str]:
     At basic the room for jobs at io is the default: it is the kernel's memory, and its programs are loaded.
     """
     patience = {"JOBLENS_MAX_CPU": "4", "JOBLENS_POLICY_CPU_MILLISECONDS": "1000"}
-    return {"JOBLENS_MAX_JOBS_IO": str(jobs), **patience} if level == "io" else patience
+    if level == "profile":
+        patience |= {"JOBLENS_MAX_LEVEL": "profile", "JOBLENS_MAX_JOBS_PROFILE": str(jobs)}
+    return patience if level == "basic" else {"JOBLENS_MAX_JOBS_IO": str(jobs), **patience}
 
 
 def measure(jobs: int, level: str, seconds: float, thorough: bool, section: Section) -> None:

@@ -9,11 +9,16 @@
  *                                                  milliseconds between two, and each adds a line to the file LEDGER:
  *                                                  its number, when it ended, how long its wrapper waited, how long
  *                                                  after its end the starter looked (ns), and whether its ad was final
+ *   crowd EXECUTE BASE AD HELPER JOBS busy AT_A_TIME
+ *                                                  the same, of jobs that count for a third of a second of CPU time,
+ *                                                  all at level profile
  *   crowd EXECUTE BASE AD HELPER CLUSTER stranger SLICE PROGRAM ARGUMENT ...
  *                                                  one job of another user in a slot of its own, whose cgroup's name
  *                                                  is SLICE; returns when it has ended
+ *   crowd EXECUTE BASE AD HELPER JOBS read PATH GO  jobs that open PATH, wait until there is a file GO, and read PATH
  *   crowd wrapper HELPER PROGRAM ARGUMENT ...      what each slot executes: tells joblensd, and becomes the job
- *   crowd job PROCESSES
+ *   crowd job PROCESSES|busy
+ *   crowd read PATH GO
  *
  * PROCESSES can be P+S: of the P processes of each job, the first starts S programs a second that end at once.
  *
@@ -33,7 +38,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONDOR = 64, USER = 65534, STRANGER = 65533, WAKES_EVERY = 5, WORK_PAGES = 16, WAIT = 9 };
+enum { CONDOR = 64, USER = 65534, STRANGER = 65533, WAKES_EVERY = 5, WORK_PAGES = 16, WAIT = 9, BUSY_MILLISECONDS = 330 };
 
 /* What a starter does between the end of a job's first process and its look at `.update.ad` takes so long. */
 static const struct timespec STARTERS_WORK = { 0, 6000000 };
@@ -118,6 +123,17 @@ static void short_job(void)
 	_exit(getpid() % 7 == 0);
 }
 
+/* Is found by samples. */
+static void busy_job(void)
+{
+	volatile unsigned long counted = 0;
+
+	while (clock() < BUSY_MILLISECONDS * (CLOCKS_PER_SEC / 1000))
+		for (int i = 0; i < 100000; i++)
+			counted++;
+	short_job();
+}
+
 /* As a script does that calls small programs. */
 static void start_programs(int a_second)
 {
@@ -147,6 +163,18 @@ static void job(int processes, const char *starts)
 	if (starts)
 		start_programs(atoi(starts + 1));
 	work_a_little();
+}
+
+static void read_when_told(const char *path, const char *go)
+{
+	struct timespec pause = { 0, 200000000 };
+	int file = open(path, O_RDONLY);
+	char byte;
+
+	need(file >= 0, path);
+	while (access(go, F_OK) != 0)
+		nanosleep(&pause, NULL);
+	_exit(read(file, &byte, 1) != 1);
 }
 
 static long now(void)
@@ -317,13 +345,15 @@ static void start(char **given, const char *ad, const struct job *job)
 /* So many slots, in which jobs follow one another. */
 static int short_jobs(char **given, const char *ad, int jobs, int at_a_time, int ledger, int pause_ms)
 {
-	char *command[] = { "/proc/self/exe", "job", "0", NULL };
+	int are_busy = !strcmp(given[6], "busy");
+	char *command[] = { "/proc/self/exe", "job", are_busy ? "busy" : "0", NULL };
 
 	for (int cell = 0; cell < at_a_time; cell++)
 		if (fork() == 0) {
 			for (int number = cell; number < jobs; number += at_a_time) {
 				struct job job = { .slot = 2, .cell = cell, .number = number, .user = USER,
-						   .owner = "nobody", .level = number & 1 ? "io" : "basic",
+						   .owner = "nobody",
+						   .level = are_busy ? "profile" : number & 1 ? "io" : "basic",
 						   .command = command, .ends = 1, .ledger = ledger };
 
 				start(given, ad, &job);
@@ -337,13 +367,13 @@ static int short_jobs(char **given, const char *ad, int jobs, int at_a_time, int
 	return 0;
 }
 
-static void long_jobs(char **given, const char *ad, int jobs, char *processes)
+static void long_jobs(char **given, const char *ad, int slot, char **command)
 {
-	char *command[] = { "/proc/self/exe", "job", processes, NULL };
+	int jobs = atoi(given[5]), before = 10000 * (slot - 1);
 
 	for (int number = 1; number <= jobs; number++) {
-		struct job job = { .slot = 1, .cell = number, .number = number, .user = USER, .owner = "nobody",
-				   .command = command, .ledger = -1 };
+		struct job job = { .slot = slot, .cell = number, .number = before + number, .user = USER,
+				   .owner = "nobody", .command = command, .ledger = -1 };
 
 		start(given, ad, &job);
 	}
@@ -368,10 +398,14 @@ int main(int count, char **arguments)
 		return 0;
 	if (count > 3 && !strcmp(arguments[1], "wrapper"))
 		wrapper(arguments[2], arguments + 3);
+	if (count == 4 && !strcmp(arguments[1], "read"))
+		read_when_told(arguments[2], arguments[3]);
+	if (count == 3 && !strcmp(arguments[2], "busy"))
+		busy_job();
 	if (count == 3)
 		job(atoi(arguments[2]), strchr(arguments[2], '+'));
 	if (count < 7) {
-		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES|short [AT_A_TIME [LEDGER PAUSE]]\n", stderr);
+		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES|read|short|busy [AT_A_TIME [LEDGER PAUSE]]\n", stderr);
 		return 2;
 	}
 
@@ -379,7 +413,7 @@ int main(int count, char **arguments)
 
 	need(read(file, ad, sizeof(ad) - 1) > 0, arguments[3]);
 	close(file);
-	if (!strcmp(arguments[6], "short")) {
+	if (!strcmp(arguments[6], "short") || !strcmp(arguments[6], "busy")) {
 		int has_ledger = count > 9;
 		int ledger = has_ledger ? open(arguments[8], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
 
@@ -389,7 +423,12 @@ int main(int count, char **arguments)
 	}
 	if (!strcmp(arguments[6], "stranger"))
 		return stranger(arguments, ad);
-	long_jobs(arguments, ad, atoi(arguments[5]), arguments[6]);
+
+	int reads = count == 9 && !strcmp(arguments[6], "read");
+	char *command[] = { "/proc/self/exe", reads ? "read" : "job", arguments[reads ? 7 : 6],
+			    reads ? arguments[8] : NULL, NULL };
+
+	long_jobs(arguments, ad, reads ? 3 : 1, command);
 	for (;;)
 		pause();
 }

@@ -43,7 +43,8 @@ enum {
 	PWD_IS_NEW = 1,    /* the job was given no PWD: the shell made it up */
 	CHAIN_TRUSTED = 2, /* a wrapper is chained, and only root can have said so */
 	CHAIN_REFUSED = 4, /* a wrapper is chained, but others than root could have written that */
-	PYTHON = 8,        /* the job asks that its Pythons are traced, and may have it */
+	PYTHON = 8,        /* the job asks that its Pythons tell of exceptions, and may have it */
+	CALLS = 16,        /* the same, and of calls as well: then PYTHON is not set */
 };
 
 static struct timespec started; /* when the wait for joblensd began */
@@ -72,7 +73,7 @@ static int python_status(const char *reply, ssize_t length)
 
 	for (const char *at = reply, *end; length > 0 && (end = memchr(at, '\0', (size_t)length)); at = end + 1) {
 		if (strncmp(at, field, sizeof field - 1) == 0)
-			return PYTHON;
+			return strcmp(at, "python=calls") == 0 ? CALLS : PYTHON;
 		length -= end + 1 - at;
 	}
 	return 0;

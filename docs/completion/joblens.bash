@@ -16,7 +16,7 @@ _joblens() {
     local words='' options='' values='' first='' place=0 at
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'status top job q history jobs compare watch level control staff hang stacks last ps tail head cat log get env peek node ls kill notify trace say progress artifacts flame crash hot policy metrics config plot pool size restart upgrade doctor --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'status top job q history jobs compare watch level control staff hang stacks last ps tail head cat log get env peek node ls kill notify trace ask say progress artifacts flame crash hot policy metrics config plot pool size restart upgrade doctor --help --version' -- "$word")
         return
     fi
     case $verb in
@@ -41,12 +41,13 @@ _joblens() {
     log) options='--help --json --run-dir --via -f -h -n' values='--run-dir --via -n' first='JOB' ;;
     get) options='--continue --help --json --run-dir -h -o' values='--run-dir -o' first='JOB' ;;
     env) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
-    peek) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
+    peek) options='--every --for --help --json --run-dir -h' values='--every --for --run-dir' first='JOB' ;;
     node) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
     ls) options='--help --json --run-dir --via -h' values='--run-dir --via' first='JOB' ;;
     kill) options='--help --json --run-dir -h -s' values='--run-dir -s' first='JOB' ;;
     notify) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
-    trace) options='--for --format --help --json --run-dir --tree -h -o' values='--for --format --run-dir -o' first='JOB' ;;
+    trace) options='--follow --for --format --help --json --run-dir --tree -h -o' values='--for --format --run-dir -o' first='JOB' ;;
+    ask) options='--for --help --json --run-dir -h' values='--for --run-dir' first='JOB' ;;
     say) options='--help --json --run-dir -h' values='--run-dir' first='' ;;
     progress) options='--help --json --run-dir -h' values='--run-dir' first='' ;;
     artifacts) options='--help --json --run-dir -h -o' values='--run-dir -o' first='JOB' ;;
