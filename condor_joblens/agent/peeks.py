@@ -38,6 +38,12 @@ from condor_joblens.profiling.peek_values import VERB
 AGAIN_SECONDS = 60.0
 """After a child that could not be started, or that ended before its run."""
 
+FILES_SHARE = 0.4
+"""Of JOBLENS_MAX_CPU: what reading the programs of all jobs that ask may take together."""
+
+LOOKS_SHARE = 0.2
+"""Of it: what all other looks may take, if there are as many readers as there may be."""
+
 SHOWN = 60
 """Characters of a value, in a text that has several."""
 
@@ -127,7 +133,7 @@ class Peeks:
             raise Refused("the job's folder is unknown")
         if not handles.sandbox.is_of_its_user():
             raise Refused(OF_ANOTHER)
-        request = json.dumps({"verb": VERB, "specs": specs, "every": period, "follow": True}).encode()
+        request = json.dumps({"verb": VERB, "specs": specs, "every": period, "follow": True, **self._shares()}).encode()
         cgroup = open_cgroup(handles.path, int(node.runs.state["cgroup_id"][run]))
         try:
             channel = self._started(handles.sandbox.scratch, cgroup, request, place)
@@ -137,6 +143,12 @@ class Peeks:
         self._trouble(run, "")
         assert self._selector is not None
         self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._receive, peek))
+
+    def _shares(self) -> dict[str, float]:
+        """Of a core, so that readers alone never make jobs' levels step down."""
+        config = self._levels.node.config
+        looks = LOOKS_SHARE * config.max_cpu / config.max_peeks
+        return {"files_share": FILES_SHARE * config.max_cpu, "looks_share": looks}
 
     def _started(self, scratch: int, cgroup: int, request: bytes, place: Place) -> socket.socket:
         """The socket of a child that has its request. Raises OSError."""

@@ -16,6 +16,7 @@ from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.dwarf import Dwarf
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.process import Mapping, Process
+from condor_joblens.profiling.reading_turn import ReadingTurn
 from condor_joblens.profiling.symbols import Files
 from condor_joblens.profiling.variables import MOST_TEXT, NoSuchPart, NotResident, Reader, number
 
@@ -25,6 +26,8 @@ MOST_FILES = 16
 
 NOT_RESIDENT = "not resident: nobody has used it lately, or it is on a disk or a server"
 REFUSED = "it may not be looked into: the process is not the job's user's, or may not be dumped"
+
+NOT_YET = "its program is read soon: those of other jobs are read first"
 
 _MOST_COMPARED = 5000  # names, with one that there is not
 _WRONG = (ElfError, RecursionError, KeyError, ValueError)
@@ -43,7 +46,9 @@ class _Place:
 class Programs:
     """The files that were taken apart, for all variables that are looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Optional[ReadingTurn] = None) -> None:
+        """They are taken apart at any time, or when it is their reader's turn."""
+        self._turn = turn
         self.files = Files()
         self._information: dict[Elf, Dwarf] = {}
 
@@ -52,6 +57,17 @@ class Programs:
         if elf not in self._information:
             self._information[elf] = Dwarf(elf)
         return self._information[elf]
+
+    def file(self, process: Process, mapping: Mapping) -> Optional[Elf]:
+        """The one behind a mapping; None if it can't be had. Raises Failed if it is not the time to read it."""
+        if not self.files.has(mapping):
+            self.may_read()
+        return self.files.of(process, mapping)
+
+    def may_read(self) -> None:
+        """Raises Failed if it is not the time for it."""
+        if self._turn is not None and not self._turn.take():
+            raise Failed(NOT_YET)
 
     def begin_again(self) -> bool:
         """For other values. Whether all was forgotten: there can be ever new files."""
@@ -102,10 +118,11 @@ class Look:
     def _at(self, process: Process, mapping: Mapping) -> dict[str, str]:
         """Its type and value, or why there is none."""
         try:
-            elf = self._programs.files.of(process, mapping)
+            elf = self._programs.file(process, mapping)
             if elf is None:
                 raise Failed(f"{_path(mapping)} can't be opened as the job's owner")
             if elf not in self._places:
+                self._programs.may_read()
                 self._places[elf] = self._place_or_why(elf)
             place, start = self._places[elf], elf.start(mapping.start, mapping.offset)
             if isinstance(place, str):

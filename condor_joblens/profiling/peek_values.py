@@ -18,14 +18,12 @@ from condor_joblens.profiling import peek_messages
 from condor_joblens.profiling.peek import MOST_PROCESSES, is_over
 from condor_joblens.profiling.peek_look import Look, Programs
 from condor_joblens.profiling.peek_messages import Seen
+from condor_joblens.profiling.reading_turn import ReadingTurn, shared_page
 
 VERB = "peek values"
 
 SECONDS = 3600.0
 """After which it ends, and joblensd starts another one: what it has gathered of the job's files goes with it."""
-
-SPARE = 200.0
-"""It rests for so many times the CPU time of a look: half a percent of a core at most."""
 
 CPU_SECONDS = 60.0
 """Of those: some for the files, and what looks may take of SECONDS."""
@@ -33,10 +31,18 @@ CPU_SECONDS = 60.0
 REDACTED_SECONDS = 0.05
 """CPU time for keeping secrets out of one value."""
 
+_turns = shared_page()
+"""Of this process and of all that it forks: their starter's."""
+
 
 def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -> None:
-    """Tells all of `specs` when one of them has changed, looking each `every` seconds. Raises SpecError."""
-    programs = Programs()
+    """Tells all of `specs` when one of them has changed, looking each `every` seconds. Raises SpecError.
+
+    `files_share` is the share of a core for reading programs, which it has together with all others who do this.
+    `looks_share` is its own share for all other looks: it rests as long as that takes.
+    """
+    turn = ReadingTurn(_turns)
+    programs = Programs(turn)
     looks = [Look(peek_spec.parse(str(spec)), programs) for spec in request["specs"]]
     seen, told, until = [Seen()] * len(looks), b"", time.monotonic() + SECONDS
     most = time.process_time() + CPU_SECONDS
@@ -51,9 +57,10 @@ def main(answers: Answers, request: dict[str, Any], scratch: int, cgroup: int) -
         if programs.begin_again():
             for look in looks:
                 look.forget()
-        used = time.process_time()
-        due = time.monotonic() + max(float(request["every"]), SPARE * (used - begun))
-        if due > until or used > most or is_over(answers, due, cgroup):
+        used = time.process_time() - begun
+        rest = 0.0 if turn.give_back(used, float(request["files_share"])) else used / float(request["looks_share"])
+        due = time.monotonic() + max(float(request["every"]), rest)
+        if due > until or begun + used > most or is_over(answers, due, cgroup):
             return
 
 

@@ -40,6 +40,10 @@ class Files:
         """How many are known, those that can't be had included."""
         return len(self._files)
 
+    def has(self, mapping: Mapping) -> bool:
+        """Whether it is known what `of` answers."""
+        return not mapping.inode or (mapping.device, mapping.inode) in self._files
+
     def of(self, process: Process, mapping: Mapping) -> Elf | None:
         """The file behind a mapping; None if it can't be had, or is another one by now."""
         key = mapping.device, mapping.inode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -21,10 +22,11 @@ from condor_joblens.control.child_output import CONTENT, FAILED, MOST, NOTICE, W
 from condor_joblens.model.peek_spec import PeekSpec, parse
 from condor_joblens.model.trace_spec import SpecError
 from condor_joblens.owner_commands import children, tail
-from condor_joblens.profiling import dwarf, peek_look, peek_messages, peek_values, variables
+from condor_joblens.profiling import dwarf, peek_look, peek_messages, peek_values, reading_turn, variables
 from condor_joblens.profiling.dwarf import Dwarf
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.peek_messages import Seen
+from condor_joblens.profiling.reading_turn import ReadingTurn, shared_page
 from condor_joblens.profiling.starter import VERBS
 from condor_joblens.profiling.variables import Reader
 
@@ -137,6 +139,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     for verb in ("peek", peek_values.VERB):
         monkeypatch.setitem(children.VERBS, verb, VERBS[verb])
     return Job(tmp_path)
+
+
+SHARES = {"files_share": 1e3, "looks_share": 1e3}
+"""Nobody rests."""
 
 
 def told(job: Job, spec: str, pid: int = 0) -> list[dict[str, Any]]:
@@ -301,7 +307,7 @@ def test_what_a_job_has_asked_for_is_told_when_it_changes_and_stays_when_its_pro
         return peek_messages.understood(packet[1:], len(specs))
 
     job.has(os.getpid())
-    with job.ask(peek_values.VERB, specs=specs, every=0.001, follow=True) as ours:
+    with job.ask(peek_values.VERB, specs=specs, every=0.001, follow=True, **SHARES) as ours:
         assert [each.why for each in heard(ours.recv(MOST))] == [
             f"no process of the job has a file like {file} in its memory" for file in ("steps", "steps", "other")
         ]
@@ -319,11 +325,38 @@ def test_what_a_job_has_asked_for_is_told_when_it_changes_and_stays_when_its_pro
 def test_who_reads_them_rests_as_long_as_its_looks_want_and_ends_by_itself(
     steps: subprocess.Popen[bytes], job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """After the first look, which reads the program, there is one more, and no third."""
     job.has(steps.pid)
     monkeypatch.setattr(peek_values, "SECONDS", 5.0)
-    monkeypatch.setattr(peek_values, "SPARE", 1e9)
-    (kind, said), last = job.said(peek_values.VERB, specs=["steps:step"], every=0.001, follow=True)
+    shares = {"files_share": 1.0, "looks_share": 1e-9}
+    (kind, said), last = job.said(peek_values.VERB, specs=["steps:step"], every=0.001, follow=True, **shares)
     assert (kind, peek_messages.understood(said, 1), last) == (CONTENT, [Seen("0")], (WHOLE, b""))
+
+
+def test_one_reader_at_a_time_reads_programs_and_the_next_one_rests(
+    steps: subprocess.Popen[bytes], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peek_values, "_turns", page := shared_page())
+    monkeypatch.setattr(peek_values, "SECONDS", 0.5)
+    other = ReadingTurn(page)
+    assert other.take() and other.take()
+    job.has(steps.pid)
+    asked = {"specs": ["steps:step"], "every": 0.001, "follow": True, **SHARES}
+    (_, said), _ = job.said(peek_values.VERB, **asked)
+    assert peek_messages.understood(said, 1) == [Seen(why=peek_look.NOT_YET)]
+    assert other.give_back(used=0.0, share=1.0)
+    (_, said), _ = job.said(peek_values.VERB, **asked)
+    assert peek_messages.understood(said, 1) == [Seen("0")]
+    assert not ReadingTurn(page).give_back(used=1.0, share=0.1)
+    assert other.take() and other.give_back(used=1.0, share=0.01) and not other.take()
+
+
+@given(st.binary(min_size=8, max_size=8))
+def test_a_turn_comes_whatever_is_in_the_page(content: bytes) -> None:
+    page = shared_page()
+    page[:8] = content
+    (until,), now = struct.unpack("=d", content), time.monotonic()
+    assert ReadingTurn(page).take() or now < until <= now + reading_turn.MOST_SECONDS + 60
 
 
 @given(st.lists(st.builds(Seen, st.text(), st.text())))

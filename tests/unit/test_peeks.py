@@ -117,6 +117,8 @@ def test_a_job_that_asks_has_its_values_in_its_row_and_ad(node: Node) -> None:
     asked = node.asked()
     assert asked["specs"] == ["reco:event", "reco:w::state.run[3]", "reco:phase"] and asked["follow"] is True
     assert asked["every"] == node.row(run, "period_seconds")
+    config = node.made.node.config
+    assert asked["files_share"] + config.max_peeks * asked["looks_share"] <= 0.6 * config.max_cpu + 1e-9
     node.say(Seen("4711"), Seen("0.5"), Seen("FIT (2)\x1b"))
     assert text(node.row(run, "peek_values")) == "event = 4711; w::state.run[3] = 0.5; phase = FIT (2)\\x1b"
     assert [node.row(run, f"peek_{name}") for name in ("first", "second")] == [4711.0, 0.5]
