@@ -65,7 +65,7 @@ def test_axe_finds_no_barrier_on_pages_of_artifacts(
 
 def test_a_flame_graph_is_seen_and_moves_by_itself(filled: Hub, visit: Any) -> None:
     page = opened(visit(), "where it was on the CPU")
-    assert page.evaluate("(() => { const one = document.querySelector('img'); return one.naturalWidth; })()") == 1200
+    page.wait_for_function("document.querySelector('img').naturalWidth == 1200", timeout=PATIENCE)
     assert "Fill" in str(page.locator("img").get_attribute("alt"))
     page.get_by_role("link", name="The picture by itself").click()
     page.wait_for_url("**.svg")

@@ -120,14 +120,12 @@ def death(pool: Pool, cluster: int) -> str:
     return str(pool.last_usage(cluster).get("Death", ""))
 
 
-@pytest.mark.every_suite
 def test_the_payload_and_the_first_failure_are_named(brisk: Pool, jobs: dict[str, int]) -> None:
     words = death(brisk, jobs["failed"])
     assert words.startswith("payload.py exited 1; first failure: xrdcp exited 54, 2.")
     assert words.endswith(" s before")
 
 
-@pytest.mark.every_suite
 def test_a_signal_is_named_with_the_program(brisk: Pool, jobs: dict[str, int]) -> None:
     assert death(brisk, jobs["crashed"]).startswith("SIGSEGV in reco.py")
 
@@ -161,7 +159,6 @@ def test_a_job_at_io_says_which_call_failed_and_where(brisk: Pool, jobs: dict[st
     assert death(brisk, jobs["full"]) == f"dd exited 1: no space left on {FULL}: {FULL}/out.root"
 
 
-@pytest.mark.every_suite
 def test_a_job_at_basic_says_which_connection_was_refused(brisk: Pool, jobs: dict[str, int]) -> None:
     assert death(brisk, jobs["refused"]) == "bash exited 1: connection refused by 127.0.0.1:9"
 

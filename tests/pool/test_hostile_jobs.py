@@ -135,7 +135,6 @@ def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[st
     assert brisk.wait_ended(flood)[0]["ExitCode"] == 0
 
 
-@pytest.mark.every_suite
 def test_a_job_that_begins_anew_all_the_time_says_that_it_is_not_counted_each_time(brisk: Pool) -> None:
     cluster = brisk.submit(BEGINS_ANEW, "bob")
     (ad,) = brisk.wait_ended(cluster)
@@ -161,7 +160,6 @@ htcondor.Schedd().edit([sys.argv[1]], "GlobalJobId", '"' + "x" * 6_000_000 + '"'
 """
 
 
-@pytest.mark.every_suite
 def test_one_jobs_endless_name_keeps_the_startds_word_from_nobody(brisk: Pool) -> None:
     endless = brisk.submit("executable = /bin/sleep\narguments = 600\nhold = true\nqueue 2", "bob")
     for number in range(2):

@@ -90,7 +90,6 @@ def wait_for(pool: Pool, cluster: int, times: int) -> None:
     pool.until(lambda: files(pool.usage(cluster)) == did(times), f"{times} writes in the ad of job {cluster}")
 
 
-@pytest.mark.every_suite
 def test_the_kernel_counts_on_at_io_while_joblensd_is_killed(brisk: Pool) -> None:
     """One job works before, meanwhile and afterwards, and one ends meanwhile."""
     through, ending = submit(brisk, 1000, "first", 200, "second", 30), submit(brisk, 2000, "third", 300)
@@ -123,7 +122,6 @@ def test_a_job_that_begins_without_joblensd_says_what_its_numbers_of_io_lack(bri
     assert re.search(r"level io began [\d.]+ s after the job: ", usage["Note"])
 
 
-@pytest.mark.every_suite
 def test_the_next_job_in_a_slot_has_nothing_of_the_one_before(brisk: Pool) -> None:
     """The same slot of HTCondor, and rows of the kernel's that were used before."""
     slots = []

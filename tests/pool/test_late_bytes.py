@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from harness import Ad, Pool
 from slow_reader import BYTES
 
@@ -43,7 +42,6 @@ def test_bytes_that_are_sent_after_the_end_are_counted(brisk: Pool) -> None:
     assert (usage["Tcp"]["SentBytes"], usage["Final"], usage["Complete"]) == (BYTES, True, True)
 
 
-@pytest.mark.every_suite
 def test_what_a_job_leaves_behind_is_counted_or_said_to_be_missing(brisk: Pool) -> None:
     """The starter kills it, and may read the last ad before it has ended. Then the ad says so."""
     cluster = brisk.submit(LEAVING)

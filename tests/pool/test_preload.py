@@ -41,7 +41,6 @@ def test_an_honest_job_is_complete(brisk: Pool, environment: dict[str, str]) -> 
     assert usage["Complete"] and "Note" not in usage
 
 
-@pytest.mark.every_suite
 @pytest.mark.parametrize("late", [{}, {"JOBLENS_PRELOAD_LATE": "1"}], ids=["before the call", "after it"])
 def test_what_a_preload_forks_in_the_wrapper_is_counted_and_said(brisk: Pool, late: dict[str, str]) -> None:
     usage = ended(brisk, LD_PRELOAD=f"{INSIDE}/{LIBRARY}", JOBLENS_PRELOAD="fork", **late)

@@ -218,7 +218,6 @@ WITHOUT_ITS_USER = "cp -p /etc/passwd /root/passwd && sed -i /^joblens-agent:/d 
 PLACES = "/run/joblens /run/joblens/rows /run/joblens/slots.state /run/joblens/ads /sys/fs/bpf/joblens"
 
 
-@pytest.mark.every_suite
 def test_from_its_own_user_to_root_and_back_costs_no_number(brisk: Pool) -> None:
     """What the one has left, the other takes over; policies that root alone can read are in force in both."""
     pool = brisk
@@ -249,7 +248,6 @@ def test_from_its_own_user_to_root_and_back_costs_no_number(brisk: Pool) -> None
         assert pool.last_usage(cluster)["Complete"]
 
 
-@pytest.mark.every_suite
 @pytest.mark.parametrize("name", ["files", "starter", "refuser"])
 def test_the_end_of_a_process_that_only_root_can_start_costs_no_number(brisk: Pool, name: str) -> None:
     """joblensd ends as well, and condor_master starts it again; the kernel goes on counting."""
@@ -280,7 +278,6 @@ queue level in (basic, io)
 """
 
 
-@pytest.mark.every_suite
 def test_none_of_joblensds_work_needs_a_call_that_its_list_lacks(brisk: Pool) -> None:
     """Levels, another configuration, a log that is moved away and one that is full, commands of users, another EXECUTE.
 

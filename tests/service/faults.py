@@ -20,8 +20,8 @@ from sinks import until
 
 from condor_joblens.sinks.kafka import KafkaSink
 
-JOBS, EVENTS = 200, 5000
-"""The load: runs once a second, and events a second."""
+JOBS, EVENTS = 200, 2000
+"""The load: runs once a second, and events a second. The benchmark has more events."""
 
 
 class Impatient(Exporter):

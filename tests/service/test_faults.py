@@ -1,6 +1,6 @@
 """Faults under load, from shared memory to a real Kafka: at the end every record is there, or declared as lost.
 
-200 runs once a second and 5000 events a second. Longer runs of the same: benchmarks/bench_faults.py.
+200 runs once a second and 2000 events a second. More, and longer runs of the same: benchmarks/bench_faults.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_an_exporter_that_is_killed_at_random_loses_nothing(kafka: Kafka, place:
 def test_a_broker_that_is_gone_for_longer_than_the_spool_lasts_costs_what_is_declared(
     kafka: Kafka, place: Path
 ) -> None:
-    with Run(kafka, place, JOBLENS_SPOOL_BYTES="4194304") as run:
+    with Run(kafka, place, JOBLENS_SPOOL_BYTES="1048576") as run:
 
         def happen() -> None:
             time.sleep(2)
