@@ -5,19 +5,20 @@
  *                                                  slots'; AD: text to add to each .job.ad; HELPER: joblens_activate
  *   crowd EXECUTE BASE AD HELPER JOBS short AT_A_TIME [LEDGER PAUSE]
  *                                                  jobs that end soon, one after the other in so many slots, every
- *                                                  second one at level io; returns when all have ended. There are PAUSE
+ *                                                  second one at level io; returns when all have ended, and prints how many.
+ *                                                  With SIGTERM it starts no more. There are PAUSE
  *                                                  milliseconds between two, and each adds a line to the file LEDGER:
  *                                                  its number, when it ended, how long its wrapper waited, how long
  *                                                  after its end the starter looked (ns), and whether its ad was final
- *   crowd EXECUTE BASE AD HELPER JOBS busy AT_A_TIME
- *                                                  the same, of jobs that count for a third of a second of CPU time,
+ *   crowd EXECUTE BASE AD HELPER JOBS busyN AT_A_TIME
+ *                                                  the same, of jobs that first count for N milliseconds of CPU time,
  *                                                  all at level profile
  *   crowd EXECUTE BASE AD HELPER CLUSTER stranger SLICE PROGRAM ARGUMENT ...
  *                                                  one job of another user in a slot of its own, whose cgroup's name
  *                                                  is SLICE; returns when it has ended
  *   crowd EXECUTE BASE AD HELPER JOBS read PATH GO  jobs that open PATH, wait until there is a file GO, and read PATH
  *   crowd wrapper HELPER PROGRAM ARGUMENT ...      what each slot executes: tells joblensd, and becomes the job
- *   crowd job PROCESSES|busy
+ *   crowd job PROCESSES|busyN
  *   crowd read PATH GO
  *
  * PROCESSES can be P+S: of the P processes of each job, the first starts S programs a second that end at once.
@@ -29,16 +30,21 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { CONDOR = 64, USER = 65534, STRANGER = 65533, WAKES_EVERY = 5, WORK_PAGES = 16, WAIT = 9, BUSY_MILLISECONDS = 330 };
+enum { CONDOR = 64, USER = 65534, STRANGER = 65533, WAKES_EVERY = 5, WORK_PAGES = 16, WAIT = 9 };
+
+static const char BUSY[] = "busy";
 
 /* What a starter does between the end of a job's first process and its look at `.update.ad` takes so long. */
 static const struct timespec STARTERS_WORK = { 0, 6000000 };
@@ -123,14 +129,28 @@ static void short_job(void)
 	_exit(getpid() % 7 == 0);
 }
 
-/* Is found by samples. */
-static void busy_job(void)
+static int is_busy(const char *word)
+{
+	return !strncmp(word, BUSY, strlen(BUSY));
+}
+
+static void count_until(int milliseconds)
 {
 	volatile unsigned long counted = 0;
 
-	while (clock() < BUSY_MILLISECONDS * (CLOCKS_PER_SEC / 1000))
+	while (clock() < milliseconds * (CLOCKS_PER_SEC / 1000))
 		for (int i = 0; i < 100000; i++)
 			counted++;
+}
+
+/* Is found by samples. The first ask what it executes, which is known after the pause. */
+static void busy_job(int milliseconds)
+{
+	struct timespec pause = { 0, 150000000 };
+
+	count_until(milliseconds / 4);
+	nanosleep(&pause, NULL);
+	count_until(milliseconds);
 	short_job();
 }
 
@@ -342,15 +362,27 @@ static void start(char **given, const char *ad, const struct job *job)
 		starter(given, ad, job);
 }
 
+/* What all slots know: how many jobs they have had, and whether that is enough. */
+static struct { atomic_int run, is_enough; } *shared;
+
+static void enough(int signal)
+{
+	(void)signal;
+	shared->is_enough = 1;
+}
+
 /* So many slots, in which jobs follow one another. */
 static int short_jobs(char **given, const char *ad, int jobs, int at_a_time, int ledger, int pause_ms)
 {
-	int are_busy = !strcmp(given[6], "busy");
-	char *command[] = { "/proc/self/exe", "job", are_busy ? "busy" : "0", NULL };
+	int are_busy = is_busy(given[6]);
+	char *command[] = { "/proc/self/exe", "job", are_busy ? given[6] : "0", NULL };
+	struct sigaction action = { .sa_handler = enough, .sa_flags = SA_RESTART };
 
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(shared != MAP_FAILED && sigaction(SIGTERM, &action, NULL) == 0, "what slots share");
 	for (int cell = 0; cell < at_a_time; cell++)
 		if (fork() == 0) {
-			for (int number = cell; number < jobs; number += at_a_time) {
+			for (int number = cell; number < jobs && !shared->is_enough; number += at_a_time) {
 				struct job job = { .slot = 2, .cell = cell, .number = number, .user = USER,
 						   .owner = "nobody",
 						   .level = are_busy ? "profile" : number & 1 ? "io" : "basic",
@@ -358,12 +390,14 @@ static int short_jobs(char **given, const char *ad, int jobs, int at_a_time, int
 
 				start(given, ad, &job);
 				wait(NULL);
+				shared->run++;
 				usleep(1000 * pause_ms);
 			}
 			_exit(0);
 		}
 	while (wait(NULL) > 0)
 		;
+	printf("%d\n", shared->run);
 	return 0;
 }
 
@@ -400,12 +434,12 @@ int main(int count, char **arguments)
 		wrapper(arguments[2], arguments + 3);
 	if (count == 4 && !strcmp(arguments[1], "read"))
 		read_when_told(arguments[2], arguments[3]);
-	if (count == 3 && !strcmp(arguments[2], "busy"))
-		busy_job();
+	if (count == 3 && is_busy(arguments[2]))
+		busy_job(atoi(arguments[2] + strlen(BUSY)));
 	if (count == 3)
 		job(atoi(arguments[2]), strchr(arguments[2], '+'));
 	if (count < 7) {
-		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES|read|short|busy [AT_A_TIME [LEDGER PAUSE]]\n", stderr);
+		fputs("usage: crowd EXECUTE BASE AD HELPER JOBS PROCESSES|read|short|busyN [AT_A_TIME [LEDGER PAUSE]]\n", stderr);
 		return 2;
 	}
 
@@ -413,7 +447,7 @@ int main(int count, char **arguments)
 
 	need(read(file, ad, sizeof(ad) - 1) > 0, arguments[3]);
 	close(file);
-	if (!strcmp(arguments[6], "short") || !strcmp(arguments[6], "busy")) {
+	if (!strcmp(arguments[6], "short") || is_busy(arguments[6])) {
 		int has_ledger = count > 9;
 		int ledger = has_ledger ? open(arguments[8], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
 
