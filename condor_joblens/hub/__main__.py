@@ -31,7 +31,7 @@ from condor_joblens.hub.store.old_names import MOST_MONTHS
 from condor_joblens.hub.token_file import TokenFile
 from condor_joblens.hub.web.people import read_people
 
-CHILDREN = ("store", "ingest", "kafka", "rollups", "rules", "web")
+CHILDREN = ("store", "ingest", "kafka", "collector", "rollups", "rules", "web")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _KAFKA_BYTES = 1 << 30
@@ -67,6 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--kafka", metavar="FILE", default="", help="brokers and topics from which records come too")
     parser.add_argument(
+        "--collector", metavar="COMMAND", default="",
+        help="asks the pool's collector once a minute: condor_status, or 'condor_status -pool HOST'",
+    )  # fmt: skip
+    parser.add_argument(
         "--names-for", metavar="MONTHS", type=int, default=12, choices=range(MOST_MONTHS + 1),
         help="names of people stay for so long in what is kept, then pseudonyms (%(default)s; 0: they stay)",
     )  # fmt: skip
@@ -96,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "store": _store,
             "ingest": _ingest,
             "kafka": _kafka,
+            "collector": _collector,
             "rollups": _rollups,
             "rules": _rules,
             "web": _web,
@@ -115,7 +120,8 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Until SIGTERM. It has the ports for as long as it lives: nobody else is to listen there meanwhile."""
     TokenFile(options.tokens).read()
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    is_wanted = {"store": not options.store, "kafka": options.kafka, "rules": options.rules, "web": options.people}
+    is_wanted = {"store": not options.store, "kafka": options.kafka, "collector": options.collector}
+    is_wanted |= {"rules": options.rules, "web": options.people}
     words = [word for word in CHILDREN if is_wanted.get(word, True)]
     if options.kafka:
         read_settings(options.kafka)
@@ -220,6 +226,16 @@ def _kafka(options: argparse.Namespace, given: Sequence[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # what is not committed comes again
         signal.signal(number, signal.SIG_DFL)
     Taker(read_settings(options.kafka), store, TokenFile(options.tokens), _say).run()
+
+
+def _collector(options: argparse.Namespace, given: Sequence[str]) -> None:
+    from condor_joblens.hub.ingest.collector import Collector
+
+    store = store_of(options)
+    store.wait_until_prepared()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    Collector(options.collector, store, _say).run()
 
 
 def _rollups(options: argparse.Namespace, given: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hub_server import Hub, ask
-from sinks import deliver, make
+from sinks import deliver, make, until
 
 from condor_joblens.eventlog.reader import Reader
 from condor_joblens.sinks.hub import HubSink
@@ -67,9 +67,29 @@ LOG = (
 )
 
 
+SLOTS = (
+    '"ep1" "Partitionable" "Unclaimed" 6 12000 "$CondorVersion: 25.4.0 2026-10-01 $" "Debian13" "X86_64"',
+    '"ep1" "Dynamic" "Claimed" 2 4000 "$CondorVersion: 25.4.0 2026-10-01 $" "Debian13" "X86_64"',
+    '"ep2" "Static" "Owner" 4 8000 "$CondorVersion: 23.9.6 2024-08-08 $" "<b>" "X86_64"',
+)
+
+
+class WithCollector(Hub):
+    """Asks a collector that has two machines."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "slots").write_text("\n".join(SLOTS))
+        (folder / "condor_status").write_text(f"#!/bin/sh\nexec cat {folder}/slots\n")
+        (folder / "condor_status").chmod(0o755)
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--collector", f"{self.folder}/condor_status"]
+
+
 @pytest.fixture(scope="module")
 def hub(folder: Path, server: Any) -> Iterator[Hub]:
-    started = server(Hub, folder / "queue")
+    started = server(WithCollector, folder / "queue")
     started.people.write_text(PEOPLE)
     token = started.folder / "ap"
     token.write_text("swordfish-of-ap")
@@ -123,6 +143,24 @@ def test_the_site_counts_states_and_says_why_jobs_are_held(hub: Hub) -> None:
     assert bob["site"] is None and bob["held"] == [] and bob["mine"]["transferring"] == 1
     assert listed(hub, "adam", "held", cause=held["cause"]) == ["2.0"]
     assert listed(hub, "olga", "held", cause=held["cause"]) == []
+
+
+def test_the_pool_is_as_its_collector_has_it(hub: Hub) -> None:
+    until(lambda: get(hub, "adam", "/site.json")["pool"], "the collector's answer", 120)
+    pool = get(hub, "adam", "/site.json")["pool"]
+    assert {name: pool[name] for name in ("nodes", "cores", "claimed_cores", "untold")} == {
+        "nodes": 2, "cores": 12, "claimed_cores": 2, "untold": 2,
+    }  # fmt: skip
+    assert pool["memory"] == 24000 << 20 and pool["claimed_memory"] == 4000 << 20
+    found = get(hub, "olga", "/nodes.json")
+    assert [(one["version"], one["nodes"]) for one in found["versions"]] == [("23.9.6", 1), ("25.4.0", 1)]
+    first = next(one for one in found["nodes"] if one["node"] == "ep1")
+    assert (first["health"], first["claimed_cores"], first["pool_cores"]) == ("unknown", 2, 8)
+    assert first["why"].endswith("and 2 of its cores are claimed")
+    assert "2 of 8 cores" in ask(hub, "olga", "/node/ep1")[2]
+    assert "25.4.0" in ask(hub, "olga", "/nodes")[2] and "2 of 12" in ask(hub, "alice", "/")[2]
+    mine = get(hub, "alice", "/nodes.json")
+    assert mine["versions"] == [] and mine["nodes"] == [], "machines are staff's"
 
 
 @pytest.mark.parametrize(

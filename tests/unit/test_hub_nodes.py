@@ -9,7 +9,16 @@ import pytest
 from condor_joblens.hub.web.nodes import judged
 
 NOW = 1e9
-WELL = {"runs": 3, "hanging": 0, "ended": 10, "failed": 0, "failed_clusters": 0, "lost": 0, "told": NOW - 10}
+WELL: dict[str, Any] = {
+    "runs": 3,
+    "hanging": 0,
+    "ended": 10,
+    "failed": 0,
+    "failed_clusters": 0,
+    "lost": 0,
+    "told": NOW - 10,
+}
+WELL["claimed_cores"] = 0
 
 
 class Viewer:
@@ -35,7 +44,7 @@ def said(sees_others: bool = True, elsewhere: tuple[int, int] = (1000, 10), **nu
         ({"failed": 7, "failed_clusters": 3}, "well", ""),
         ({"failed": 8, "failed_clusters": 3}, "failing", "8 of 10 jobs of 3 clusters failed; elsewhere 1 % did"),
         ({"told": NOW - 301}, "unknown", "no word of it for 5 min"),
-        ({"told": None}, "unknown", "its exporter has never told of itself"),
+        ({"told": None}, "unknown", "its exporter has told nothing of itself for a day"),
         ({"lost": 5}, "suspect", "5 records were lost in the last hour, as it declares"),
         ({"hanging": 1}, "suspect", "1 of its jobs seems to hang"),
         ({"failed": 10, "failed_clusters": 3, "told": None}, "failing", "10 of 10 jobs of 3 clusters failed; "

@@ -133,7 +133,7 @@ def test_why_a_job_died_is_not_told_to_an_operator() -> None:
 @pytest.mark.parametrize("owners", [1, 4, 5])
 def test_sums_of_fewer_than_five_people_are_not_shown_to_users(role: Role, owners: int) -> None:
     row = {"owners": owners, "records": 0, "nodes": 0, "newest": 0, "memory": 1, "asked_memory": 1}
-    row |= {"runs": 1, "mine": 0}
+    row |= {"runs": 1, "mine": 0, "n": 1, "time": 0.0}
     found = site(reader(role, Asked(**row)))
     assert (found["site"] is None) == (role in (Role.USER, Role.MANAGER) and owners < 5)
     assert (found["silent_nodes"] is None) == (role in (Role.USER, Role.MANAGER))

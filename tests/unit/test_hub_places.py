@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from condor_joblens.hub.ingest import places as module
+from condor_joblens.hub.ingest import command_output
 from condor_joblens.hub.ingest.doubts import Doubts
 from condor_joblens.hub.ingest.places import CLOCKS, GOOD_SECONDS, Places, Unsure, parsed
 from condor_joblens.hub.store.client import StoreGone
@@ -100,13 +100,13 @@ def test_a_queue_that_can_t_be_asked_is_said_once_and_changes_nothing(tmp_path: 
 
 
 def test_an_answer_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(command_output, "MOST_BYTES", 10_000)
     said: list[str] = []
     file = tmp_path / "condor_q"
     file.write_text("#!/bin/sh\nexec yes\n")
     file.chmod(0o755)
     Places(str(file), said.append).ask()
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(command_output, "ANSWER_SECONDS", 0.2)
     file.write_text("#!/bin/sh\nsleep 1000\n")
     Places(str(file), said.append).ask()
     assert len(said) == 2 and "says more than" in said[0] and "ended with -9" in said[1]

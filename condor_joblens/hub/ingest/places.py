@@ -7,19 +7,15 @@ queue has.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shlex
-import signal
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.ingest.command_output import ANSWER_SECONDS, output
 
 PERIOD = 60.0
 """Seconds between two questions."""
@@ -29,10 +25,6 @@ CLOCKS = 60.0
 
 GOOD_SECONDS = 600.0
 """After which an answer says nothing any more."""
-
-ANSWER_SECONDS = 120.0
-MOST_BYTES = 64 << 20
-"""Of an answer: half a million jobs."""
 
 QUESTION = (
     *("-constraint", "JobStatus == 2 && JobUniverse != 11 && RemoteHost isnt undefined"),
@@ -93,7 +85,7 @@ class Places:
         """The queues, now. An error is said once, and changes nothing."""
         try:
             begin = self._clock()
-            self._answer = Answer(begin, parsed(_output(self._command).splitlines()))
+            self._answer = Answer(begin, parsed(output(self._command).splitlines()))
             self._said = ""
         except (JobLensError, OSError) as error:
             if str(error) != self._said:
@@ -119,36 +111,3 @@ def parsed(lines: Iterable[str]) -> dict[str, tuple[str, int]]:
         if match and "@" in match[2]:
             found[match[1]] = (match[2].rpartition("@")[2].lower(), int(match[3]))
     return found
-
-
-def _output(command: list[str]) -> str:
-    """Raises JobLensError, OSError."""
-    with tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-        )
-        assert child.stdout
-        too_late = threading.Timer(ANSWER_SECONDS, _kill, [child.pid])
-        too_late.start()
-        try:
-            with child.stdout:
-                output = child.stdout.read(MOST_BYTES + 1)
-            if len(output) > MOST_BYTES:
-                raise JobLensError(f"{command[0]} says more than {MOST_BYTES >> 20} MiB")
-            code = child.wait()
-        finally:
-            too_late.cancel()
-            if child.returncode is None:
-                _kill(child.pid)
-                child.wait()
-        if code != 0:
-            errors.seek(0)
-            said = printable(errors.read(500).decode("utf-8", "replace").strip(), 300)
-            raise JobLensError(f"{command[0]} ended with {code}: {said}")
-    return output.decode("utf-8", "replace")
-
-
-def _kill(pid: int) -> None:
-    """It, and what it has started. It is not waited for yet, so the number is its own."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)

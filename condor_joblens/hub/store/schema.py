@@ -250,9 +250,22 @@ JOB_EVENTS = Table("job_events", _STEP, ("GlobalJobId", "Node", "Id"), QUEUE_DAY
 JOB_STATES = Table("job_states", _STEP, ("GlobalJobId", "Node"), QUEUE_DAYS, "Sequence")
 """The last step of each job: its state."""
 
+MACHINES = Table(
+    "machines",
+    {
+        **{"Node": "LowCardinality(String)", "Time": "Float64", "Slots": "UInt32"},
+        **{name: "UInt64" for name in ("Cores", "ClaimedCores", "MemoryBytes", "ClaimedMemoryBytes")},
+        **{"Version": "LowCardinality(String)", "System": "LowCardinality(String)"},
+    },
+    ("Node",),
+    DAYS,
+    "Time",
+)
+"""Machines as the pool's collector has them: the newest answer (hub/ingest/collector.py). Version is HTCondor's."""
+
 TABLES = (
     *(SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, READINGS, SERVER_READINGS),
-    *(FAILED_ENDS, HOURS, TOUCHED_HOURS, JOB_EVENTS, JOB_STATES),
+    *(FAILED_ENDS, HOURS, TOUCHED_HOURS, JOB_EVENTS, JOB_STATES, MACHINES),
 )
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH, "job_event": JOB_EVENTS}
 """Where records of a type go."""

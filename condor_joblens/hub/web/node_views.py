@@ -25,6 +25,8 @@ def _dressed(row: dict[str, Any], now: float, since: float) -> dict[str, Any]:
         "failed_url": jobs_url("failed", node=row["node"], since=since),
         "memory_text": size(row["memory"]),
         "asked_memory_text": size(row["asked_memory"]),
+        "pool_memory_text": "" if row["pool_memory"] is None else size(row["pool_memory"]),
+        "claimed_memory_text": "" if row["claimed_memory"] is None else size(row["claimed_memory"]),
         "told_text": "never" if row["told"] is None else f"{duration(now - row['told'])} ago",
     }
 
@@ -45,7 +47,15 @@ def _dress_nodes(only: str, found: dict[str, Any]) -> dict[str, Any]:
     chosen = [row for row in found["nodes"] if not only or (row["lost"] if only == "lost" else row["health"] == only)]
     rows = [_dressed(row, found["time"], found["since"]) for row in chosen[:SHOWN]]
     count = len(chosen) if only else found["count"]
-    return {"nodes": rows, "count": count, "shown": len(rows), "only": only, "words": ONLY}
+    return {
+        "nodes": rows,
+        "count": count,
+        "shown": len(rows),
+        "only": only,
+        "words": ONLY,
+        "versions": found["versions"],
+        "has_pool": any(row["pool_cores"] is not None for row in rows),
+    }
 
 
 def _dress_node(name: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from condor_joblens.hub.web import states
+from condor_joblens.hub.web import pool, states
 from condor_joblens.hub.web.ended import CLUSTER, HAS_FAILED, by_cause, cause_columns, with_codes
 from condor_joblens.hub.web.failures import FEW_OF, FEWEST, SEVERAL, WINDOW
 from condor_joblens.hub.web.health import duration
@@ -35,7 +35,9 @@ MOST_RUNS = 20
 NO_NUMBERS: Mapping[str, Any] = {
     "runs": 0, "owners": 0, "cores": 0.0, "asked_cores": 0, "memory": 0, "asked_memory": 0, "hanging": 0, "ended": 0,
     "failed": 0, "failed_clusters": 0, "lost": 0, "told": None,
+    "pool_cores": None, "claimed_cores": None, "pool_memory": None, "claimed_memory": None, "version": "", "system": "",
 }  # fmt: skip
+"""Those of the pool's collector are None and empty: it does not have the node, or nobody asks it."""
 _ORDER = ("failing", "unknown", "suspect", "well")
 
 
@@ -46,7 +48,13 @@ def nodes(reader: Reader) -> dict[str, Any]:
     failed = sum(one["failed"] for one in found.values())
     rows = [judged(name, one, ended - one["ended"], failed - one["failed"], reader) for name, one in found.items()]
     rows.sort(key=lambda row: (_ORDER.index(row["health"]), -row["failed"], -row["runs"], row["node"]))
-    return {"nodes": rows[:MOST_NODES], "count": len(rows), "time": reader.now, "since": reader.hour}
+    return {
+        "nodes": rows[:MOST_NODES],
+        "count": len(rows),
+        "versions": pool.versions(reader) if reader.sees_others else [],
+        "time": reader.now,
+        "since": reader.hour,
+    }
 
 
 def failing_nodes(reader: Reader) -> list[dict[str, Any]]:
@@ -99,9 +107,11 @@ def judged(name: str, one: Mapping[str, Any], ended: int, failed: int, reader: R
         else:
             why += f"; elsewhere {100 * share:.0f} % did" if ended else ""
     elif reader.sees_others and (one["told"] is None or reader.now - one["told"] > SILENT_SECONDS):
-        word, why = "unknown", "its exporter has never told of itself"
+        word, why = "unknown", "its exporter has told nothing of itself for a day"
         if one["told"] is not None:
             why = f"no word of it for {duration(reader.now - one['told'])}"
+        if one["claimed_cores"]:
+            why += f", and {one['claimed_cores']} of its cores are claimed"
     elif one["lost"]:
         word, why = "suspect", f"{one['lost']} records were lost in the last hour, as it declares"
     elif one["hanging"]:
@@ -124,12 +134,17 @@ def _numbers(reader: Reader) -> dict[str, dict[str, Any]]:
             f"WHERE Time > {reader.now - FORGOTTEN_SECONDS} GROUP BY Node",
             "SELECT Node AS node, sum(Count) AS lost FROM events FINAL "
             f"WHERE Kind = 'Loss' AND Time > {reader.hour} GROUP BY Node",
+            "SELECT Node AS node, Cores AS pool_cores, ClaimedCores AS claimed_cores, MemoryBytes AS pool_memory, "
+            "ClaimedMemoryBytes AS claimed_memory, Version AS version, System AS system "
+            f"FROM {pool.machines(reader)}",
         ]
     found: dict[str, dict[str, Any]] = {}
     for question in questions:
         for row in reader.ask(f"{question} LIMIT {2 * MOST_NODES}"):
             name = row.pop("node")
-            found.setdefault(name, dict(NO_NUMBERS)).update({key: value or 0 for key, value in row.items()})
+            found.setdefault(name, dict(NO_NUMBERS)).update(
+                {key: 0 if value is None else value for key, value in row.items()}
+            )
     return found
 
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from condor_joblens.hub.store.schema import CONTRADICTS
-from condor_joblens.hub.web import states
+from condor_joblens.hub.web import pool, states
 from condor_joblens.hub.web.ended import ASKED, CLUSTER, HAS_FAILED, cause, cause_columns, last_records, with_codes
 from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
 from condor_joblens.hub.web.nodes import failing_nodes, silent_nodes
@@ -54,6 +54,7 @@ def site(reader: Reader) -> dict[str, Any]:
         if is_hidden
         else {**whole, "owners": whole["owners"] if sees_all else None, "silent": silent["runs"]},
         "mine": {**mine, "silent": silent["mine"]},
+        "pool": pool.sums(reader),
         "last_hour": {"ended": sum(ended.by_node.values()), "failed": len(failures)},
         "failures": [_told(wave) for wave in waves(failures, _before(reader), ended)],
         "failing_nodes": failing_nodes(reader),

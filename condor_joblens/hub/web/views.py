@@ -29,6 +29,7 @@ from condor_joblens.hub.web.firing_reads import red_firings
 from condor_joblens.hub.web.health import duration, moment, size, span
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
+from condor_joblens.hub.web.pool import FRESH_SECONDS
 from condor_joblens.hub.web.reads import ROWS, STATES, Reader
 from condor_joblens.hub.web.server_texts import dressed_server
 from condor_joblens.hub.web.shared import OfOneViewer
@@ -233,6 +234,7 @@ def _dress_site(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
         "found": {**found, **sums},
         "lights": _lights(found),
         "queue": _dressed_queue(found),
+        "pool": _dressed_pool(found),
         "servers": [dressed_server(server) for server in found["servers"]],
         "failures": [_dressed_wave(wave, since) for wave in found["failures"]],
         "ended_url": jobs_url("ended", since=since),
@@ -252,6 +254,20 @@ def _dressed_queue(found: dict[str, Any]) -> dict[str, Any] | None:
         "running": (counts["running"], jobs_url(queue.UNWATCHED)),
         "held": [{**one, "url": jobs_url("held", cause=one["cause"])} for one in told["held"]],
         "age": duration(found["time"] - told["newest"]),
+    }
+
+
+def _dressed_pool(found: dict[str, Any]) -> dict[str, Any] | None:
+    told = found["pool"]
+    if told is None:
+        return None
+    age = found["time"] - told["time"]
+    return {
+        **told,
+        "memory_text": size(told["memory"]),
+        "claimed_memory_text": size(told["claimed_memory"]),
+        "age": duration(age),
+        "is_old": age > FRESH_SECONDS,
     }
 
 
