@@ -38,6 +38,15 @@ def of(thread: Thread) -> Frame | None:
     return found if found is None or found.function or _is_library(found) else None
 
 
+def said(thread: Thread, frame: Frame) -> str:
+    """The caller in words, and what of Python's library it has called: `fit.py:7 load() through queue.py:171 get()`."""
+    found = [each for each in thread.frames if each.is_python]
+    inner = found[found.index(frame) - 1] if frame in found[1:] else None
+    if inner is None or not _INSTALLED.search(inner.file) or _INSTALLED.search(frame.file):
+        return words(frame)
+    return f"{words(frame)} through {words(inner)}"
+
+
 def own(thread: Thread) -> Frame | None:
     """The same, but none of what comes with Python, or is installed there."""
     found = of(thread)

@@ -9,7 +9,7 @@ from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.profiles import caller
-from condor_joblens.profiles.thread import Frame, Thread
+from condor_joblens.profiles.thread import INTERPRETER_LOCK, Frame, Thread
 
 MOST_CALLERS = 4
 """Threads of a deadlock whose places are told in a sentence."""
@@ -88,7 +88,7 @@ class Evidence:
         if len(self.cycle) > 1:
             some = [f"{tid} in {caller.words(found)}" for tid, found in called[:MOST_CALLERS]]
             return f"{self.verdict}; {', '.join(some)}" if some else self.verdict
-        sentence = f"{self.verdict}; called by {caller.words(called[0][1])}" if called else self.verdict
+        sentence = f"{self.verdict}; called by {self._said(*called[0])}" if called else self.verdict
         places = self._places_of_others()
         named = ", ".join(places[:MOST_PLACES]) + (" and elsewhere" if len(places) > MOST_PLACES else "")
         return f"{sentence}; other threads of the process wait in the same way, in {named}" if places else sentence
@@ -99,8 +99,12 @@ class Evidence:
         if telling is None or telling.cause != _FUTEX:
             return []
         others = [each for each in self.threads if each.pid == telling.pid and each is not telling]
-        found = [caller.own(thread) for thread in others if thread.cause == _FUTEX]
-        return list(dict.fromkeys(caller.words(frame) for frame in found if frame is not None))
+        alike = [each for each in others if each.cause == _FUTEX and each.object != INTERPRETER_LOCK]
+        found = [(thread, frame) for thread in alike if (frame := caller.own(thread)) is not None]
+        return list(dict.fromkeys(caller.said(thread, frame) for thread, frame in found))
+
+    def _said(self, tid: int, frame: Frame) -> str:
+        return next(caller.said(thread, frame) for thread in self.threads if thread.tid == tid)
 
     def _caller(self, tid: int) -> Frame | None:
         return next((caller.of(thread) for thread in self.threads if thread.tid == tid), None)

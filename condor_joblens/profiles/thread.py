@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+INTERPRETER_LOCK = "the lock of Python's interpreter"
+"""The object of a wait of a thread of Python that could go on with what it has got. It looks 200 times a second."""
+
 
 @dataclass(frozen=True)
 class Frame:

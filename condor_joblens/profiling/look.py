@@ -93,7 +93,8 @@ def parts(
     said = verdict.judge(pairs)
     if said.cause in (Cause.SLEEP, Cause.RUNS):  # as who tries again
         said = verdict.with_fact(said, full.in_words(waits.processes.values()))
-    elif said.cause in MAY_BE_OF_THE_DEAD and killed:
+    said = verdict.with_fact(said, verdict.without_interpreter(pairs, said))
+    if said.cause in MAY_BE_OF_THE_DEAD and killed:
         said = verdict.with_fact(said, f"before: {killed}: what it held, nobody gives back")
     of = {thread.tid: wait for thread, wait in pairs}
     beyond = alike.beyond(pairs, shown, (said.tid, *said.cycle))

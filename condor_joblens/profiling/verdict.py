@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from condor_joblens.profiles.thread import INTERPRETER_LOCK
 from condor_joblens.profiling.threads import Thread
 from condor_joblens.profiling.wait import FROZEN, Cause, Wait
 
@@ -143,7 +144,21 @@ def fingerprint(pairs: Sequence[Pair], said: Verdict) -> str:
 
 def _is_closed(pairs: Sequence[Pair]) -> bool:
     """Whether all threads wait for each other alone: nothing from outside will wake any of them."""
-    return all(wait.cause in _WITHIN and not wait.has_deadline for _, wait in pairs)
+    return all((wait.cause in _WITHIN or wait.is_within) and not wait.has_deadline for _, wait in pairs)
+
+
+def without_interpreter(pairs: Sequence[Pair], said: Verdict) -> str:
+    """Who waits for the lock of the interpreter that the thread runs which tells the cause; empty if nobody does."""
+    pid = next((thread.pid for thread, _ in pairs if thread.tid == said.tid), 0)
+    found = [
+        thread
+        for thread, wait in pairs
+        if thread.pid == pid and thread.tid != said.tid and wait.object == INTERPRETER_LOCK
+    ]
+    if not found or said.cause is Cause.RUNS:
+        return ""
+    who = f"{_named(found[0])} waits" if len(found) == 1 else f"{len(found)} other threads of the process wait"
+    return f"{who} for {INTERPRETER_LOCK}"
 
 
 def described(thread: Thread, wait: Wait) -> str:

@@ -56,6 +56,7 @@ class Wait:
     protocol: str = ""  # tcp, udp or unix
     peer: str = ""  # address and port of the other end
     is_silent: bool = False  # the file server or the other end has sent nothing since the wait began
+    is_within: bool = False  # as far as can be seen from the job, none but its own processes can end it
 
 
 FROZEN = "its cgroup is frozen"

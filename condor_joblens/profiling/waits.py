@@ -7,10 +7,12 @@ what is not known here it is `unknown`.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from condor_joblens.profiles.thread import INTERPRETER_LOCK
 from condor_joblens.profiling import calls, file_locks, mutexes, rwlocks, semaphores, sockets, uring
 from condor_joblens.profiling.process import Descriptor, Process, text_of
 from condor_joblens.profiling.threads import Thread, function
@@ -69,6 +71,8 @@ class Waits:
         wait = self._in_call(thread)
         if _is_unanswered(wait, inner):
             return replace(wait, is_silent=True)
+        if wait.object == INTERPRETER_LOCK:
+            return wait
         return replace(wait, has_deadline=True) if calls.has_deadline(thread.call, thread.arguments) else wait
 
     def _in_call(self, thread: Thread) -> Wait:
@@ -174,8 +178,10 @@ class Waits:
         process = self.processes[thread.pid]
         if (lock := rwlocks.awaited(thread, process)) is not None:
             return self._read_write_lock(thread, lock)
-        memory = process.read(address, mutexes.SIZE)
         is_private = bool(thread.call == "futex" and operation & _FUTEX_PRIVATE)
+        if is_private and calls.has_deadline(thread.call, thread.arguments) and _is_pythons(process, address):
+            return Wait(Cause.FUTEX, INTERPRETER_LOCK)
+        memory = process.read(address, mutexes.SIZE)
         if len(memory) < mutexes.LEAST:
             return Wait(Cause.FUTEX, self._waker(thread, is_private, address))
         now, owner = mutexes.state_and_owner(memory)
@@ -275,19 +281,24 @@ class Waits:
             return self._pipe(thread, process, known[0], wanted[known[0].number])
         if len(known) == 1 and _is_terminal(known[0].target):
             return _on(Wait(Cause.TERMINAL, _target(process, known[0])), process, known[0])
-        return self._outputs(thread, process, known) or several
+        if not all(each.target.startswith("pipe:") for each in known):
+            return several
+        pipes = [self._pipe(thread, process, each, wanted[each.number]) for each in known]
+        if (outputs := self._outputs(thread, known, pipes)) is not None:
+            return outputs
+        # who has both ends of one alone may be waiting for a signal, whose handler writes there
+        if all(each.is_within and each.holder_pid != thread.pid for each in pipes):
+            return Wait(Cause.EVENTS, f"any of {len(pipes)} pipes of the job's own processes", is_within=True)
+        return several
 
-    def _outputs(self, thread: Thread, process: Process, known: Sequence[Descriptor]) -> Wait | None:
+    def _outputs(self, thread: Thread, known: Sequence[Descriptor], pipes: Sequence[Wait]) -> Wait | None:
         """Any of several pipes that are read, if one other process alone has written to all: as of a child's output."""
-        if not all(each.target.startswith("pipe:") and each.flags & _ACCESS == os.O_RDONLY for each in known):
+        if not all(each.flags & _ACCESS == os.O_RDONLY for each in known):
             return None
-        writers = {
-            (found.holder, found.holder_pid) for found in (self._pipe(thread, process, each, False) for each in known)
-        }
-        (holder, pid), *others = writers
+        (holder, pid), *others = {(each.holder, each.holder_pid) for each in pipes}
         if others or pid in (0, thread.pid) or holder != self._named(pid):
             return None
-        return Wait(Cause.PIPE, f"data from any of {len(known)} pipes", holder, pid)
+        return Wait(Cause.PIPE, f"data from any of {len(known)} pipes", holder, pid, is_within=True)
 
     def _sockets(self, process: Process, known: Sequence[Descriptor], inodes: Sequence[int]) -> Wait | None:
         """Any of so many sockets, if they are all of one kind."""
@@ -375,6 +386,7 @@ class Waits:
             for pid, flags in self._ends(descriptor.target)
             if flags & _ACCESS == os.O_RDWR or (flags & _ACCESS == _WRITES_ONLY) != writes
         ]
+        wait = replace(wait, is_within=bool(others))
         apart = [pid for pid in dict.fromkeys(others) if pid != thread.pid]
         if len(apart) == 1:
             return replace(wait, holder=self._named(apart[0]), holder_pid=apart[0])
@@ -481,6 +493,17 @@ def _is_unanswered(wait: Wait, inner: set[str]) -> bool:
     if wait.cause not in (Cause.FILE, Cause.PAGE):
         return False
     return bool(inner & _REQUESTS or (wait.filesystem.startswith(_REMOTE) and inner & _ON_PAGES))
+
+
+def _is_pythons(process: Process, address: int) -> bool:
+    """Whether it is in what a Python keeps at a fixed place; of what it waits for there, only its lock is timed."""
+    mapping = process.mapping_at(address)
+    if mapping is not None and not mapping.path:  # what is 0 at the beginning is behind what the file has
+        mapping = process.mapping_at(mapping.start - 1)
+    return mapping is not None and bool(_PYTHONS.fullmatch(mapping.path.rpartition("/")[2]))
+
+
+_PYTHONS = re.compile(r"python\d[\d.]*|libpython\d[\d.]*\.so[\d.]*")
 
 
 def _is_vfork(thread: Thread) -> bool:

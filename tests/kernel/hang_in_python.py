@@ -8,11 +8,13 @@ processes are told as they are numbered in its pid namespace.
 
 import asyncio
 import concurrent.futures
+import ctypes
 import fcntl
 import multiprocessing
 import os
 import queue
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -214,6 +216,27 @@ def shared_lock(path):
     context.Process(target=work).start()
     is_taken.wait()
     (here(), lock.acquire())
+
+
+@way
+def killed_worker(path):
+    """Of a pool: it had the lock of the queue that all workers read."""
+    pool = multiprocessing.get_context("fork").Pool(1)
+    pool.map(abs, range(3))
+    lock = pool._inqueue._rlock
+    while lock.acquire(block=False):
+        lock.release()
+        time.sleep(0.01)
+    os.kill(pool._pool[0].pid, signal.SIGKILL)
+    (here(), pool.map(abs, range(3)))
+
+
+@way
+def interpreter_lock(path):
+    """A function of C that does not give it back before it waits; another thread wants it."""
+    reads = piped()
+    threading.Thread(target=lambda: [time.sleep(0.01) for _ in iter(int, 1)], daemon=True).start()
+    (here(), ctypes.PyDLL(None).read(reads, ctypes.create_string_buffer(1), 1))
 
 
 def received():

@@ -40,7 +40,7 @@ from test_evidence import (
 from condor_joblens.profiles import caller, evidence_page
 from condor_joblens.profiles import evidence as told
 from condor_joblens.profiles.evidence import Evidence
-from condor_joblens.profiles.thread import Thread
+from condor_joblens.profiles.thread import INTERPRETER_LOCK, Thread
 
 __all__ = ["look", "lookers", "program"]
 
@@ -140,7 +140,17 @@ PYTHON = {
     "unread_queue": Way("deadlock"),
     "output_of_a_child": Way("sleep", is_harmless=True, first="pipe"),
     "process": Way("network", first="child"),
+    "killed_worker": Way("unknown"),
+    "interpreter_lock": Way("pipe"),
 }
+
+
+THROUGH = {
+    "condition": r"threading\.py:\d+ (Condition\.)?wait",
+    "get": r"queue\.py:\d+ (Queue\.)?get",
+    "urlopen": r"request\.py:\d+ urlopen",
+}
+"""What of Python's library these have called."""
 
 
 @dataclass(frozen=True)
@@ -302,6 +312,11 @@ def test_in_python(name: str, where: Surroundings, slot: Slot, look: Look, folde
             assert called is not None and [caller.words(called)] == truth["called"]
             assert found.tid != job.pid or f"{called_by(found)}{truth['called'][0]}" in found.sentence
         assert ("data from standard input, pipe:" in found.sentence) == (name == "stdin")
+        if name == "interpreter_lock":  # each look may find the other thread awake
+            said = re.compile(rf"; thread \d+ \(\S+\) waits for {INTERPRETER_LOCK}; called by ")
+            seen(look, lambda found: found.cause == way.cause and said.search(found.sentence))
+        if through := THROUGH.get(name):
+            assert re.search(rf"; called by \S+ {name}\(\) through {through}\(\)", found.sentence)
 
 
 def test_of_thousands_of_threads_few_bytes_are_told(slot: Slot, look: Look, program: Path) -> None:

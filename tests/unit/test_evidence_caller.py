@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from condor_joblens.profiles import caller
 from condor_joblens.profiles.evidence import Evidence
-from condor_joblens.profiles.thread import Frame, Thread
+from condor_joblens.profiles.thread import INTERPRETER_LOCK, Frame, Thread
 
 C = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 CXX = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30"
@@ -71,6 +73,22 @@ def test_functions_of_python_come_first_and_of_them_the_jobs_own() -> None:
     assert of(Frame("recv", C), Frame("sock_recv", PYTHON)) == "", "one whose frames can't be read"
 
 
+def test_what_of_pythons_library_has_been_called_is_told_with_its_caller() -> None:
+    library = "/usr/lib/python3.11/"
+    waits = Frame("Condition.wait", f"{library}threading.py", line=320, is_python=True)
+    get = Frame("Queue.get", f"{library}queue.py", line=171, is_python=True)
+    own = Frame("load", "/home/alice/fit.py", line=7, is_python=True)
+    main = Frame("<module>", "/home/alice/fit.py", line=15, is_python=True)
+    called = "fit.py:7 load()"
+    for frames, words in (
+        ((Frame("futex", C), waits, get, own, main), f"{called} through queue.py:171 Queue.get()"),
+        ((Frame("read", C), own, main, get), called),
+        ((waits, get), "threading.py:320 Condition.wait()"),
+    ):
+        thread = Thread(10, 10, 1, "python3", "S", 5.0, "futex", (), frames=frames)
+        assert Evidence([thread], "unknown", "it waits", 10).sentence == f"it waits; called by {words}"
+
+
 def test_a_name_that_would_fill_a_page_is_cut() -> None:
     name = "f<" + "std::vector<" * 500 + "int" + "> " * 500 + ">()"
     called = of(Frame("read", C), Frame(name, RECO))
@@ -97,8 +115,11 @@ def test_where_other_threads_are_is_told_if_one_of_them_is_waited_for() -> None:
     said = Evidence([first, installed, *monitors, reads], "unknown", "it waits", 10).sentence
     assert said == (
         "it waits; called by threading.py:1584 _shutdown(); "
-        "other threads of the process wait in the same way, in fit.py:5 monitor()"
+        "other threads of the process wait in the same way, in fit.py:5 monitor() through threading.py:369 wait()"
     )
+    goes_on = dataclasses.replace(monitors[0], object=INTERPRETER_LOCK)
+    said = Evidence([first, goes_on], "unknown", "it waits", 10).sentence
+    assert said.endswith("_shutdown()"), "with what it has got: it waits otherwise"
     assert Evidence([first, installed], "unknown", "it waits", 10).sentence.endswith("_shutdown()")
     many = [waits(20 + n, Frame(f"work_{n}()", RECO)) for n in range(4)]
     said = Evidence([first, *many], "unknown", "it waits", 10).sentence

@@ -26,6 +26,7 @@ from condor_joblens.cli.terminal import Style
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.profiles import evidence as told
 from condor_joblens.profiles import evidence_page
+from condor_joblens.profiles.thread import INTERPRETER_LOCK
 from condor_joblens.profiling import alike, calls, elf, file_locks, full, look, sockets, threads, unwind, verdict
 from condor_joblens.profiling.demangle import demangled
 from condor_joblens.profiling.elf import Elf, ElfError, Rule
@@ -306,6 +307,53 @@ def test_who_has_all_pipes_of_a_poll_is_told(tmp_path: Path, ends: dict[int, tup
         assert said.sentence.startswith(
             "process 10 (name10) waits for data from any of 2 pipes of 20; process 20 (name20) sleeps for 86400 s"
         )
+
+
+@pytest.mark.parametrize(
+    ("writers", "is_within"),
+    [
+        ({20: ["pipe:[1]"], 30: ["pipe:[2]"]}, True),
+        ({20: ["pipe:[1]"], 30: []}, False),  # who may write to the other one can't be seen
+        ({20: ["pipe:[1]"], 10: ["pipe:[2]"]}, False),  # a handler of a signal may do so
+    ],
+)
+def test_who_waits_for_pipes_of_the_job_alone_hangs_if_all_others_do(
+    tmp_path: Path, writers: dict[int, list[str]], is_within: bool
+) -> None:
+    """As a pool of multiprocessing whose worker was killed, and had the lock of the others."""
+    reads = {5: ("pipe:[1]", 0), 7: ("pipe:[2]", 0)}
+    for pid in (10, 20, 30):
+        ends = {9 + at: (name, 1) for at, name in enumerate(writers.get(pid, []))}
+        has_open(tmp_path, pid, ends | (reads if pid == 10 else {}))
+    (tmp_path / "10" / "maps").write_text("00001000-00002000 rw-p 00000000 00:00 0\n")
+    (tmp_path / "10" / "mem").write_bytes(bytes(0x1000) + struct.pack("<ihhihh", 5, 1, 0, 7, 1, 0))
+    polls = dataclasses.replace(thread(10), call="poll", arguments=(0x1000, 2, 0xFFFFFFFF, 0, 0, 0))
+    others = [(thread(pid, pid), IDLE) for pid in (20, 30)]
+    wait = Waits([polls, *(each for each, _ in others)], {}, str(tmp_path)).of(polls)
+    assert (wait.cause, wait.is_within) == (Cause.EVENTS, is_within)
+    said = verdict.judge([(polls, wait), *others])
+    assert (said.cause, said.is_suspicious) == (Cause.UNKNOWN, is_within)
+
+
+@pytest.mark.parametrize(
+    ("address", "deadline", "is_lock"),
+    [(0x1008, 1, True), (0x2008, 1, True), (0x1008, 0, False), (0x3008, 1, False), (0x4008, 1, False)],
+)
+def test_who_waits_for_the_lock_of_a_python(tmp_path: Path, address: int, deadline: int, is_lock: bool) -> None:
+    """It is in the library's data, or in what follows that and is 0 at the beginning."""
+    has_open(tmp_path, 10, {})
+    (tmp_path / "10" / "maps").write_text(
+        "00001000-00002000 rw-p 00000000 08:01 7 /opt/lib/libpython3.12.so.1.0\n"
+        "00002000-00003000 rw-p 00000000 00:00 0\n"
+        "00003000-00004000 rw-p 00000000 08:01 8 /opt/lib/libpythonic.so\n"
+        "00004000-00005000 rw-p 00000000 00:00 0 [heap]\n"
+    )
+    wants = dataclasses.replace(thread(11), call="futex", arguments=(address, 0x189, 0, 0xF000 * deadline, 0, 0))
+    wait = Waits([wants], {}, str(tmp_path)).of(wants)
+    assert (wait.object == INTERPRETER_LOCK, wait.has_deadline) == (is_lock, bool(deadline) and not is_lock)
+    pairs = [(thread(10), PIPE), (wants, wait)]
+    fact = f"thread 11 (name11) waits for {INTERPRETER_LOCK}" if is_lock else ""
+    assert verdict.without_interpreter(pairs, verdict.judge(pairs)) == fact
 
 
 GLIBC, ELSEWHERE, OWNER = 0x7000_0000, 0x8000_0000, 4321
