@@ -95,7 +95,7 @@ $(activate): hooks/joblens_activate.c | $(build_venv)/complete
 	done; cat $@.log; exit 1
 
 # One file serves the Pythons of all jobs: the limited API of 3.6, and nothing of a C library that is newer than jobs' containers.
-$(python_hooks): $(compiled)/%.so: hooks/python/%.c hooks/python/ask_joblensd.h | $(build_venv)/complete
+$(python_hooks): $(compiled)/%.so: hooks/python/%.c $(wildcard hooks/python/*.h) | $(build_venv)/complete
 	@echo "Compiling $<"
 	@mkdir -p $(@D)
 	@$(CC) -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -shared -fPIC -fvisibility=hidden \

@@ -158,8 +158,11 @@ class CommandNode:
     def python_ring(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
         return self._agent.python_calls.give(run, pid, version)
 
-    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
-        raised.hear(self._agent, run, pid, line, place, traceback)
+    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> bool:
+        return raised.hear(self._agent, run, pid, line, place, traceback)
+
+    def has_variables(self, run: int, pid: int, lines: str) -> None:
+        raised.hear_variables(self._agent, run, pid, lines)
 
     def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
         return level_arbiter.refusal(self._agent.levels, run, level, by_root)

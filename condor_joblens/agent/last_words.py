@@ -17,7 +17,7 @@ from condor_joblens.control.server import Commands, ControlServer
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Refused, Request
 
-VERBS = frozenset({"raised", "python"})
+VERBS = frozenset({"raised", "variables", "python"})
 
 SHARE_OF_A_USER, SAVED_OF_A_USER = 0.04, 0.25
 """As at the control socket: less than half of what all have together."""

@@ -40,6 +40,7 @@ MAY = {
     "activate": Caller.WRAPPER,
     "say": Caller.WRAPPER,
     "raised": Caller.WRAPPER,
+    "variables": Caller.WRAPPER,
     "python": Caller.WRAPPER,
     "level": Caller.ROOT | Caller.OWNER | Caller.VOUCHED,
     "watch": Caller.ROOT | Caller.OWNER,

@@ -19,6 +19,7 @@ from condor_joblens.commands import (
     python,
     raised,
     say,
+    variables,
 )
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.commands.warrant import Warrants
@@ -52,6 +53,7 @@ class Dispatcher:
             "ask": (ask.find, ask.answer),
             "say": (say.find, say.answer),
             "raised": (raised.find, raised.answer),
+            "variables": (variables.find, variables.answer),
             "python": (python.find, python.answer),
         }
         self._streams: dict[str, Begin] = {

@@ -85,8 +85,14 @@ class NodeProtocol(Protocol):
     def python_ring(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
         """What this process of the job is to record (commands/python.py), and its ring's descriptor. Raises Refused."""
 
-    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
-        """A Python of the job, which is this process, ends of an exception. Raises Refused if it is not traced."""
+    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> bool:
+        """A Python of the job, which is this process, ends of an exception. Raises Refused if it is not traced.
+
+        Whether its local variables are wanted as well.
+        """
+
+    def has_variables(self, run: int, pid: int, lines: str) -> None:
+        """That Python's local variables. Raises Refused if nobody has asked for them."""
 
     def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
         """Why root, or if not `by_root` the job's owner, may not give the run this level by hand; empty if it may.

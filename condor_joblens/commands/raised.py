@@ -12,7 +12,10 @@ def find(node: NodeProtocol, request: Request) -> int:
 
 
 def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
-    """Keeps the traceback, for the sentence of the run's death and as an artifact. Raises Refused."""
+    """Keeps the traceback, for the sentence of the run's death and as an artifact. Raises Refused.
+
+    The answer has a field `variables` if the process is to tell its local variables as well (variables.py).
+    """
     said = request.arguments
-    node.has_raised(run, request.pid, said["line"], said.get("place", ""), said["traceback"])
-    return {}
+    wants = node.has_raised(run, request.pid, said["line"], said.get("place", ""), said["traceback"])
+    return {"variables": "wanted"} if wants else {}

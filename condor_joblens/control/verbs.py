@@ -164,6 +164,7 @@ MOST_SAID = 100
 """Bytes of what a job says of itself."""
 
 MOST_TRACEBACK = 15_000
+MOST_VARIABLES = 12_000
 """Bytes of a traceback (hooks/python/joblens_python.c)."""
 
 MOST_NOTICE = 1000
@@ -189,6 +190,8 @@ VERBS: dict[str, Verb] = {
         {"line": text(1000), "place": text(1000), "traceback": text(MOST_TRACEBACK)},
         required=("line", "traceback"),
     ),
+    # a Python of a job that was asked for them, right after `raised`: local variables, a line each
+    "variables": Verb("heard", {"lines": text(MOST_VARIABLES)}, required=("lines",)),
     # a Python of a job, of its own run: with the answer comes a ring for its calls (tracing/python_ring.py), and
     # patterns of the files whose calls are recorded
     "python": Verb("recorded", {"version": text(16)}, required=("version",)),

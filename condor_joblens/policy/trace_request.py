@@ -6,6 +6,8 @@ exception that was raised. They are about such files, or about all if no files a
 `python:FUNCTION(ARGUMENT, ARGUMENT)` are calls of functions of that name in any file, with the values of one or two
 arguments. Each means `python:raises` as well.
 
+A SPEC of Python can end with `+locals`: with an exception that ends a Python come the local variables of its frames.
+
 `FILE:FUNCTION` are functions of programs (model/trace_spec.py). What is not understood is told with what would be
 right, and the job runs.
 """
@@ -24,6 +26,7 @@ RAISES = "python:raises"
 CALLS = "python:calls"
 RETURNS = "python:returns"
 EXCEPTIONS = "python:exceptions"
+LOCALS = "+locals"
 ALL_FILES = "*"
 MOST_PATTERN = 50
 """Bytes of a pattern of files: all of them go into one small packet (commands/python.py)."""
@@ -49,6 +52,7 @@ class TraceRequest:
     python_returns: bool = False  # also what they returned
     python_exceptions: bool = False  # also those that are handled
     python_arguments: tuple[str, ...] = ()  # FUNCTION,ARGUMENT or FUNCTION,ARGUMENT,ARGUMENT
+    python_locals: bool = False  # also local variables of the frames of an exception that ends a Python
 
     @property
     def has_python_calls(self) -> bool:
@@ -82,14 +86,16 @@ def of_text(text: str) -> TraceRequest:
             refused = f"{printable(spec, SHOWN)} is not traced: {why}"
         else:
             understood.insert(0, spec)
-    of_python = [spec for spec in understood if _is_of_python(spec)]
+    asked = [spec for spec in understood if _is_of_python(spec)]
+    of_python = [spec.removesuffix(LOCALS) for spec in asked]
     returns, exceptions = RETURNS in of_python, EXCEPTIONS in of_python
     arguments = tuple(map(_joined, filter(_is_of_arguments, of_python)))
     files = tuple(spec.partition(":")[2] for spec in of_python if spec not in _WORDS and not _is_of_arguments(spec))
     if CALLS in of_python or ((returns or exceptions) and not files and not arguments):
         files = (ALL_FILES,)
     functions = tuple(spec for spec in understood if not _is_of_python(spec))
-    return TraceRequest(bool(of_python), functions, refused, files, returns, exceptions, arguments)
+    has_locals = any(spec.endswith(LOCALS) for spec in asked)
+    return TraceRequest(bool(of_python), functions, refused, files, returns, exceptions, arguments, has_locals)
 
 
 def _is_of_python(spec: str) -> bool:
@@ -118,6 +124,7 @@ def _joined(spec: str) -> str:
 def why_not(spec: str) -> str:
     """Why a SPEC of functions can't be traced from a job's start, fit to print; empty: it can."""
     if _is_of_python(spec):
+        spec = spec.removesuffix(LOCALS)
         if _is_of_arguments(spec):
             try:
                 _joined(spec)
@@ -127,8 +134,8 @@ def why_not(spec: str) -> str:
         files = spec.partition(":")[2]
         if spec in _WORDS or (_FILES.fullmatch(files) and len(files.encode()) <= MOST_PATTERN):
             return ""
-        examples = "python:fit.py, python:cuts/*, python:fit(run)"
-        return f"write {', '.join(_WORDS)}, or as {examples} in at most {MOST_PATTERN} bytes"
+        examples = "python:fit.py, python:fit(run), python:raises+locals"
+        return f"write {', '.join(_WORDS)}, or as {examples} in {MOST_PATTERN} bytes"
     try:
         if spec == THROWS or parse(spec).is_of_throws:
             return "joblens trace ID throws shows what is thrown"

@@ -4,7 +4,8 @@
  * sitecustomize.py beside this file loads it into a Python of a job. Nothing here runs until an exception has left
  * the outermost frame: Python then raises the audit event `sys.excepthook` (3.8 and newer), and an audit hook in C
  * costs other events some nanoseconds. Only what Python itself keeps of frames and exceptions is read, so that no
- * code of the job runs a second time: a text that only its own __str__ knows is left out.
+ * code of the job runs a second time: a text that only its own __str__ knows is left out. If joblensd answers that the
+ * job wants local variables, they follow (local_variables.h).
  *
  * One binary serves all versions, by the limited API of 3.6. It links to no libpython. It prints nothing, takes no
  * path from the environment, and whatever fails, Python goes on as it would have.
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "ask_joblensd.h"
+#include "local_variables.h"
+#include "python_text.h"
 
 #ifndef JOBLENS_BUDGET_MS
 #define JOBLENS_BUDGET_MS 500
@@ -27,108 +30,15 @@ enum {
 	MAX_TRACEBACK = 15000, /* bytes of UTF-8; with the rest it fits into one frame (control/frames.py) */
 	MAX_OWN = 9000,        /* of them, of the exception that escapes; its causes share the rest */
 	MAX_TEXT = 1500,       /* of an exception's text */
-	MAX_NAME = 400,        /* of a file's, a function's and a type's name */
 	MAX_LINE = 600,        /* of `type: text` in one line */
 	MAX_CHAIN = 8,         /* exceptions: causes, and those in whose handling it was raised */
 	END_FRAMES = 20,       /* frames at either end of a traceback that are kept */
 	MAX_ITEMS = 8,         /* of a tuple or list that are shown */
 	MAX_DEPTH = 3,
+	MAX_VARIABLES = 12000, /* bytes of local variables */
+	HEAD_BYTES = 15,       /* of a frame of joblens/2 */
 	MOST_TOLD = 2, /* exceptions of one process: a program with Python in it can print them in a loop */
 };
-
-struct text {
-	char *bytes;
-	size_t used, size;
-};
-
-/* At most `most` bytes. What doesn't fit is left out, from a character on. */
-static void add_bytes(struct text *to, const char *bytes, size_t length, size_t most)
-{
-	size_t room = to->size - to->used;
-
-	if (room > most)
-		room = most;
-	if (length > room)
-		for (length = room; length && ((unsigned char)bytes[length] & 0xc0) == 0x80;)
-			length--;
-	if (length)
-		memcpy(to->bytes + to->used, bytes, length);
-	to->used += length;
-}
-
-static void add(struct text *to, const char *words)
-{
-	add_bytes(to, words, strlen(words), strlen(words));
-}
-
-static void add_number(struct text *to, long number)
-{
-	char digits[24];
-
-	snprintf(digits, sizeof digits, "%ld", number);
-	add(to, digits);
-}
-
-/* An exact str alone: a class of the job's own could run code. False if it is none. */
-static int add_str(struct text *to, PyObject *value, size_t most)
-{
-	char *bytes;
-	Py_ssize_t length;
-
-	if (value == NULL || (PyObject *)Py_TYPE(value) != (PyObject *)&PyUnicode_Type)
-		return 0;
-	PyObject *encoded = PyUnicode_AsEncodedString(value, "utf-8", "backslashreplace");
-	if (encoded == NULL || PyBytes_AsStringAndSize(encoded, &bytes, &length) < 0) {
-		PyErr_Clear();
-		Py_XDECREF(encoded);
-		return 0;
-	}
-	add_bytes(to, bytes, (size_t)length, most);
-	Py_DECREF(encoded);
-	return 1;
-}
-
-static PyObject *attribute(PyObject *of, const char *name)
-{
-	PyObject *found = of ? PyObject_GetAttrString(of, name) : NULL;
-
-	if (found == NULL)
-		PyErr_Clear();
-	return found;
-}
-
-/* An attribute as the type that defines it in C keeps it, whatever a class of the job's makes of its name. */
-static PyObject *own_attribute(PyObject *type, PyObject *of, const char *name)
-{
-	PyObject *descriptor = attribute(type, name), *found = NULL;
-
-	if (descriptor != NULL)
-		found = PyObject_CallMethod(descriptor, "__get__", "OO", of, type);
-	if (found == NULL)
-		PyErr_Clear();
-	Py_XDECREF(descriptor);
-	return found;
-}
-
-/* The same of a class, as `type` keeps it. */
-static PyObject *class_attribute(PyObject *class, const char *name)
-{
-	PyObject *names = attribute((PyObject *)&PyType_Type, "__dict__"), *found = NULL;
-	PyObject *descriptor = names == NULL ? NULL : PyMapping_GetItemString(names, name);
-
-	if (descriptor != NULL)
-		found = PyObject_CallMethod(descriptor, "__get__", "OO", class, (PyObject *)Py_TYPE(class));
-	if (found == NULL)
-		PyErr_Clear();
-	Py_XDECREF(descriptor);
-	Py_XDECREF(names);
-	return found;
-}
-
-static int is_exactly(PyObject *value, PyTypeObject *type)
-{
-	return Py_TYPE(value) == type;
-}
 
 /* Whether the text of this value is made by Python's own code alone: all of it, or what add_value shows of it. */
 static int is_plain(PyObject *value, int depth, int is_all)
@@ -274,65 +184,6 @@ static void add_text(struct text *to, PyObject *exception)
 	Py_XDECREF(args);
 }
 
-/* `module.Type`, as Python prints it. */
-static void add_type(struct text *to, PyObject *exception)
-{
-	PyObject *type = (PyObject *)Py_TYPE(exception);
-	PyObject *dict = class_attribute(type, "__dict__");
-	PyObject *module = dict == NULL ? NULL : PyMapping_GetItemString(dict, "__module__");
-	PyErr_Clear();
-	PyObject *name = class_attribute(type, "__qualname__");
-	size_t before = to->used;
-
-	if (add_str(to, module, MAX_NAME)) {
-		size_t length = to->used - before;
-		if ((length == 8 && !memcmp(to->bytes + before, "builtins", 8)) ||
-		    (length == 8 && !memcmp(to->bytes + before, "__main__", 8)))
-			to->used = before;
-		else
-			add(to, ".");
-	}
-	if (!add_str(to, name, MAX_NAME))
-		add(to, "an exception");
-	Py_XDECREF(module);
-	Py_XDECREF(name);
-	Py_XDECREF(dict);
-}
-
-/* A step of a traceback as Python has it in memory, the same from 3.6 to 3.14. Its attributes would be told to
- * audit hooks of the job's. */
-struct step {
-	PyObject_HEAD
-	struct step *next;
-	PyObject *frame;
-	int instruction, line;
-};
-
-/* PyFrame_GetCode, of 3.9 and newer, which some headers have with another type. */
-PyObject *code_of(PyObject *frame) __asm__("PyFrame_GetCode") __attribute__((weak));
-
-/* A frame of 3.8. */
-struct old_frame {
-	PyObject_VAR_HEAD
-	PyObject *back, *code;
-};
-
-/* Of a step of a traceback the code's file and function, and the line; new references. */
-static void where(struct step *step, PyObject **file, PyObject **function, long *line)
-{
-	PyObject *code = code_of != NULL ? code_of(step->frame) : ((struct old_frame *)step->frame)->code;
-	PyObject *number = attribute((PyObject *)step, "tb_lineno");
-
-	if (code_of == NULL)
-		Py_INCREF(code);
-	*file = attribute(code, "co_filename");
-	*function = attribute(code, "co_name");
-	*line = number != NULL && is_exactly(number, &PyLong_Type) ? PyLong_AsLong(number) : 0;
-	PyErr_Clear();
-	Py_XDECREF(number);
-	Py_XDECREF(code);
-}
-
 static void add_step(struct text *to, struct step *step)
 {
 	PyObject *file, *function;
@@ -348,15 +199,6 @@ static void add_step(struct text *to, struct step *step)
 	add(to, "\n");
 	Py_XDECREF(file);
 	Py_XDECREF(function);
-}
-
-/* The first step of an exception's traceback, which the exception keeps; NULL if it has none. */
-static struct step *first_step(PyObject *exception)
-{
-	PyObject *first = PyException_GetTraceback(exception);
-
-	Py_XDECREF(first);
-	return first != NULL && is_exactly(first, &PyTraceBack_Type) ? (struct step *)first : NULL; /* it can be None */
 }
 
 /* The steps of a traceback, the innermost last. */
@@ -445,15 +287,30 @@ static void add_field(struct text *to, const char *name, const struct text *valu
 }
 
 /* Comes back when joblensd has heard it, when it won't, or when the time is up. Whether it has heard it. */
-static int tell(const char *packet, size_t length)
+static int tell(const char *packet, size_t length, struct text *answer)
 {
-	char answer[512];
 	int fd = ask_joblensd(packet, length, BUDGET_MS);
 
+	answer->used = 0;
 	if (fd < 0)
 		return 0;
-	int is_heard = recv(fd, answer, sizeof answer, 0) > 0;
+	ssize_t heard = recv(fd, answer->bytes, answer->size, 0);
 	close(fd);
+	answer->used = heard > 0 ? (size_t)heard : 0;
+	return heard > 0;
+}
+
+/* The frame of a request whose fields are behind the first HEAD_BYTES; it takes as long as `tell`. */
+static int send_frame(struct text *said, struct text *answer)
+{
+	size_t left = said->used - HEAD_BYTES, length = said->used;
+
+	memcpy(said->bytes, "joblens/2\0Q", 11);
+	said->used = 11;
+	add_length(said, left);
+	PyThreadState *saved = PyEval_SaveThread();
+	int is_heard = tell(said->bytes, length, answer);
+	PyEval_RestoreThread(saved);
 	return is_heard;
 }
 
@@ -475,13 +332,41 @@ static void add_place(struct text *to, PyObject *exception)
 	Py_XDECREF(function);
 }
 
+/* Whether a field of this name is in an answer. */
+static int has_field(const struct text *answer, const char *name)
+{
+	char field[32];
+	struct text wanted = { field, 0, sizeof field };
+
+	add_length(&wanted, strlen(name));
+	add(&wanted, name);
+	return memmem(answer->bytes, answer->used, field, wanted.used) != NULL;
+}
+
+/* The local variables go nowhere but to a joblensd that has said that the job wants them. */
+static void tell_variables(struct text *said, PyObject *exception, struct text *answer)
+{
+	static char lines[MAX_VARIABLES];
+	struct text variables = { lines, 0, sizeof lines };
+	const struct text verb = { "variables", 9, 9 };
+
+	add_variables(&variables, exception);
+	if (variables.used == 0)
+		return;
+	said->used = HEAD_BYTES;
+	add_field(said, "", &verb);
+	add_field(said, "lines", &variables);
+	send_frame(said, answer);
+}
+
 /* Whether joblensd has heard it. */
 static int escaped(PyObject *exception)
 {
-	static char packet[16384 + 15], own[MAX_OWN], all[MAX_TRACEBACK], line[MAX_LINE], place[MAX_NAME + 24];
+	static char packet[16384 + HEAD_BYTES], own[MAX_OWN], all[MAX_TRACEBACK], line[MAX_LINE], place[MAX_NAME + 24];
+	static char said_back[512];
 	struct text itself = { own, 0, sizeof own }, whole = { all, 0, sizeof all - MAX_OWN };
 	struct text type = { line, 0, sizeof line }, at = { place, 0, sizeof place };
-	struct text said = { packet, 15, sizeof packet };
+	struct text said = { packet, HEAD_BYTES, sizeof packet }, answer = { said_back, 0, sizeof said_back };
 	const struct text verb = { "raised", 6, 6 };
 
 	add_exception(&itself, exception);
@@ -496,14 +381,11 @@ static int escaped(PyObject *exception)
 	if (at.used)
 		add_field(&said, "place", &at);
 	add_field(&said, "traceback", &whole);
-	size_t left = said.used - 15;
-	memcpy(packet, "joblens/2\0Q", 11);
-	said.used = 11;
-	add_length(&said, left);
-	PyThreadState *saved = PyEval_SaveThread();
-	int is_heard = tell(packet, 15 + left);
-	PyEval_RestoreThread(saved);
-	return is_heard;
+	if (!send_frame(&said, &answer))
+		return 0;
+	if (has_field(&answer, "variables"))
+		tell_variables(&said, exception, &answer);
+	return 1;
 }
 
 /* Whether Python goes on after it has printed an exception. */

@@ -16,7 +16,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.append(str(CHECKOUT / "tests" / "unit"))  # its scripts
 
-from hooked_python import SCRIPTS, Hearer, build, run  # noqa: E402
+from hooked_python import SCRIPTS, VARIABLES, Hearer, are_right, build, run  # noqa: E402
 
 NAMES = (
     *("shows", "own sitecustomize", "divides", "does not parse", "recurses", "misses a key", "decodes"),
@@ -74,3 +74,12 @@ def test_scripts_do_the_same_and_their_ends_are_told(inside: Inside) -> None:
             assert all(line.startswith(begin) for line, begin in zip(lines, script.tells)), lines
             told += lines
     assert len(CHOSEN) == len(NAMES) and len(told) > 10
+
+
+def test_local_variables_follow_without_running_code_of_the_jobs(inside: Inside) -> None:
+    where = inside.folder / "job", inside.path("job"), inside.enter
+    python = [f"/usr/bin/python{inside.version}"]
+    bare = run(python, VARIABLES, where[0], "", *where[1:])
+    with Hearer(inside.folder) as hearer:
+        assert run(python, VARIABLES, where[0], inside.path("hook"), *where[1:]) == bare
+        are_right(hearer.variables)

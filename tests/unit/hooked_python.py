@@ -59,6 +59,8 @@ class Hearer:
 
     folder: Path  # of the socket `s`; a path may be longer than the 107 bytes of an address
     told: list[dict[str, str]] = field(default_factory=list)
+    variables: list[list[str]] = field(default_factory=list)
+    wants_variables: bool = True
     before_answer: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Hearer:
@@ -96,10 +98,15 @@ class Hearer:
         assembled = frames.Assembler(frames.REQUEST, frames.MAX_REQUEST).add(packet)
         assert assembled is not None
         words = frames.decode_words(assembled[1])
-        assert words.word == "raised"
-        self.told.append({name: value.decode() for name, value in words.fields.items()})
-        self.before_answer()
-        connection.send(b"heard")
+        assert words.word in ("raised", "variables")
+        told = {name: value.decode() for name, value in words.fields.items()}
+        if words.word == "raised":
+            self.told.append(told)
+            self.before_answer()
+        else:
+            self.variables.append(told["lines"].splitlines())
+        wanted = {"variables": b"wanted"} if words.word == "raised" and self.wants_variables else {}
+        connection.send(b"".join(frames.frames(frames.END, frames.encode_words("heard", wanted))))
 
 
 @dataclass(frozen=True)
@@ -692,6 +699,84 @@ if __name__ == '__main__':
         except ZeroDivisionError as error:
             print(error)
 """
+
+VARIABLES = Script(
+    "variables",
+    """
+import json
+import sys
+
+
+class Talks:
+    def __repr__(self):
+        print('talks')
+        return 'x'
+
+    __len__ = __str__ = __hash__ = __eq__ = __del__ = __getattr__ = __repr__
+
+
+class Meta(type):
+    def __getattribute__(cls, name):
+        print('talks', name)
+        return type.__getattribute__(cls, name)
+
+
+class Own(dict, metaclass=Meta):
+    __repr__ = __len__ = __iter__ = items = lambda self: print('talks')
+
+
+def outer(event, *rest, run=7, **others):
+    password = 'hunter2'
+    held = Talks()
+
+    def inner(x, y):
+        seen = [event, x]
+        if x > 99:
+            never = 1
+        del y
+        return run / (x - x)
+
+    locals()
+    held = None
+    print('goes on')
+    return inner(len(rest), 2)
+
+
+class Body:
+    try:
+        outer(b'raw', 1, 2, 3, table={'a': 1, 'b': 2}, own=Own())
+    except ZeroDivisionError:
+        pass
+
+
+text, many, big = 'it\\n' * 100, {1, 2, 3}, 1 << 70
+nothing, yes, half, turned, thing = None, True, 0.5, 2j, Talks()
+for number in range(3):
+    outer(text[:2], thing, run=number, json=json)
+""",
+    tells=BY_ZERO,
+)
+"""What each frame of it has, by the lines that a Python tells."""
+
+OF_INNER = ["=x=1", "=seen=<list of 2>", "=event='it'", "=run=0"]
+OF_OUTER = ["=event='it'", "=run=0", "=rest=<tuple of 1>", "=others=<dict of 1>", "=password='hunter2'", "=held=None"]
+OF_MODULE = [
+    *("=many=<set of 3>", "=big=<int>", "=nothing=None", "=yes=True", "=half=0.5", "=turned=2j", "=thing=<Talks>"),
+    "=number=0",
+]
+
+
+def are_right(variables: list[list[str]]) -> None:
+    """Whether these are those that VARIABLES tells."""
+    (lines,) = variables
+    heads = [at for at, line in enumerate(lines) if line.startswith("@")]
+    frames_of = [lines[begin + 1 : end] for begin, end in zip(heads, [*heads[1:], len(lines)])]
+    names = [lines[at].partition(",")[0] for at in heads]
+    assert names == ["@inner", "@outer", "@<module>"], names
+    assert frames_of[0] == OF_INNER, frames_of[0]
+    assert sorted(frames_of[1]) == sorted(OF_OUTER), frames_of[1]  # 3.9 has arguments of inner functions last
+    assert frames_of[2][0].startswith("~text='it\\nit") and frames_of[2][1:] == OF_MODULE, frames_of[2]
+
 
 IN_A_SYSTEM = [
     Script(

@@ -49,6 +49,7 @@ class Site:
     is_alone: bool = True
     is_next_job: bool = False
     wants_python: str = ""
+    wants_variables: bool = False
     raised: list[tuple[int, int, str, str, str]] = field(default_factory=list)
     found: list[tuple[int, str, str]] = field(default_factory=list)
     began: list[tuple[int, int]] = field(default_factory=list)
@@ -125,8 +126,12 @@ class Site:
     def python_ring(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
         return {"file0": "fit.py"}, pid
 
-    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> None:
+    def has_raised(self, run: int, pid: int, line: str, place: str, traceback: str) -> bool:
         self.raised.append((run, pid, line, place, traceback))
+        return self.wants_variables
+
+    def has_variables(self, run: int, pid: int, lines: str) -> None:
+        self.raised.append((run, pid, lines, "", ""))
 
     def level_refusal(self, run: int, level: Level | None, by_root: bool) -> str:
         node = SimpleNamespace(runs=self.runs, config=self.config)
@@ -193,6 +198,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "say": {"words": "step 3 of 10"},
     "python": {"version": "3.13.1"},
     "raised": {"line": "KeyError: 1", "traceback": "KeyError: 1\n"},
+    "variables": {"lines": "@f, fit.py:1"},
     "level": {"job": "12.0"},
     "last": {"job": "12.0"},
     "ask": {"job": "12.0"},
@@ -223,6 +229,7 @@ GRANTED = {
     ("activate", "the wrapper"),
     ("say", "the wrapper"),
     ("raised", "the wrapper"),
+    ("variables", "the wrapper"),
     ("python", "the wrapper"),
     ("ask", "root"),
     ("level", "root"),
@@ -338,6 +345,10 @@ def test_an_exception_is_that_of_the_process_that_tells_it() -> None:
     assert asks(site, "raised", OWNER, 1, line="KeyError: 7", place="fit.py:3", traceback="whole") == {}
     assert asks(site, "raised", OWNER, 1, line="KeyError: 7", traceback="whole") == {}
     assert site.raised == [(0, 1, "KeyError: 7", "fit.py:3", "whole"), (0, 1, "KeyError: 7", "", "whole")]
+    site.wants_variables = True
+    assert asks(site, "raised", OWNER, 1, line="E", traceback="whole") == {"variables": "wanted"}
+    assert asks(site, "variables", OWNER, 1, lines="@f, fit.py:3\n=run=7") == {}
+    assert site.raised[-1] == (0, 1, "@f, fit.py:3\n=run=7", "", "")
     with pytest.raises(Refused, match="bytes"):
         understand(Words("raised", {"line": b"E", "traceback": b"x" * 15001}), 1, OWNER, 2)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hooked_python import IN_A_SYSTEM, SCRIPTS, SECONDS, Hearer, Script, build, compiled, run
+from hooked_python import IN_A_SYSTEM, SCRIPTS, SECONDS, VARIABLES, Hearer, Script, are_right, build, compiled, run
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +140,24 @@ def test_a_child_that_is_forked_while_another_thread_waits_tells_its_own(short: 
     with Hearer(short, before_answer=first) as hearer:
         run([sys.executable], Script("forks", text), job, hook)
     assert [told["line"] for told in hearer.told] == [*DIVIDES.tells, "ValueError: of the child"]
+
+
+def test_local_variables_follow_if_they_are_wanted_and_no_code_of_the_jobs_runs_for_them(
+    short: Path, hook: str, hearer: Hearer
+) -> None:
+    bare = run([sys.executable], VARIABLES, short / "job", "")
+    assert run([sys.executable], VARIABLES, short / "job", hook) == bare
+    are_right(hearer.variables)
+    hearer.wants_variables = False
+    assert run([sys.executable], VARIABLES, short / "job", hook) == bare
+    assert (len(hearer.told), len(hearer.variables)) == (2, 1)
+
+
+def test_local_variables_are_bounded(short: Path, hook: str, hearer: Hearer) -> None:
+    names = "\n    ".join(f"{'n' * 90}{number} = {'x' * 300!r}" for number in range(40))
+    text = f"def deep(n):\n    {names}\n    return deep(n - 1) if n else 1 / 0\n\n\ndeep(30)\n"
+    run([sys.executable], Script("many", text), short / "job", hook)
+    (lines,) = hearer.variables
+    assert sum(map(len, lines)) + len(lines) <= 12000 and len(lines) > 40
+    assert lines[:2] == [f"@deep, {short}/job/script.py:42", "=n=0"]
+    assert lines[2] == f"~{'n' * 90}0='{'x' * 120}'" and lines[25].startswith("@deep")

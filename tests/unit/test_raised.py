@@ -11,8 +11,10 @@ from unittest.mock import MagicMock
 
 import pytest
 from agent_node import Made, make
+from hypothesis import given
+from hypothesis import strategies as st
 
-from condor_joblens.agent.lifecycle import first_decision, raised, recovery, run_end, tracebacks
+from condor_joblens.agent.lifecycle import first_decision, local_variables, raised, recovery, run_end, tracebacks
 from condor_joblens.agent.lifecycle.crash_words import MOST_OF_RUN
 from condor_joblens.agent.output.run_artifacts import RunArtifacts, limits
 from condor_joblens.cli import crash as command
@@ -21,7 +23,7 @@ from condor_joblens.control.verbs import Refused
 from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.policy_answers import Decision
-from condor_joblens.policy.trace_request import TraceRequest
+from condor_joblens.policy.trace_request import TraceRequest, of_text
 from condor_joblens.sample.cgroup_files import CgroupFiles
 from condor_joblens.shm.artifact_header import HEADER_BYTES
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
@@ -248,6 +250,48 @@ def test_what_a_job_says_is_cut_escaped_and_without_secrets() -> None:
     words = raised.in_words("E: \x1b[2J --token hunter2 " + "ä " * 400, "/a/\nfit.py:3")
     assert "hunter2" not in words and "\x1b" not in words and "\n" not in words and len(words) < 700
     assert raised.in_words("E", "") == raised.in_words("E", "fit.py") == raised.in_words("E", "fit.py:x") == "E"
+
+
+def test_local_variables_are_kept_with_the_traceback_without_secrets(made: Made) -> None:
+    run = begin(made)
+    made.levels.inputs[run].trace = of_text("python:raises+locals")
+    assert raised.hear(made.agent, run, os.getpid(), "KeyError: 7", "/a/fit.py:3", TRACEBACK)
+    assert kept(made) == []
+    lines = "@load, /a/fit.py:3\n=muons='x'\n=password='hunter2'\n=url='https://a:hunter2@b'\n~more='one tw\nnonsense\n"
+    raised.hear_variables(made.agent, run, os.getpid(), f"{lines}@\x1b[2J, x\n==\n=no\n")
+    told = [
+        *(local_variables.TITLE, "  load, /a/fit.py:3", "    muons = 'x'", "    password = ***"),
+        *("    url = 'https://***@b'", "    more = 'one ...", "  \\x1b[2J, x", "     = ", "    no = "),
+    ]
+    assert kept(made) == [f"Process {os.getpid()}\n{TRACEBACK}\n" + "\n".join(told)]
+    about, *_ = made.agent.output.artifacts.store.stored()
+    assert "hunter2" not in str(about)
+
+
+def test_a_process_that_never_tells_its_variables_is_waited_for_a_moment(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(made)
+    made.levels.inputs[run].trace = of_text("python:raises+locals")
+    hear(made, run)
+    made.agent.tracebacks.tick(made.agent.output.artifacts)
+    assert kept(made) == []
+    monkeypatch.setattr(tracebacks, "WAITS", 0.0)
+    hear(made, run)
+    run_end.close_run(made.agent, run)
+    assert kept(made) == [f"Process {os.getpid()}\n{TRACEBACK}"] * 2
+
+
+def test_variables_that_nobody_has_asked_for_are_not_heard(made: Made) -> None:
+    run = begin(made)
+    assert not raised.hear(made.agent, run, os.getpid(), "E", "", TRACEBACK)
+    with pytest.raises(Refused, match="nobody has asked"):
+        raised.hear_variables(made.agent, run, os.getpid(), "@f, x:1\n=a=1\n")
+
+
+@given(st.text(max_size=400))
+def test_whatever_variables_are_told_is_fit_to_print(lines: str) -> None:
+    assert all(line.isprintable() or line == "" for line in local_variables.shown(lines))
 
 
 def test_lines_of_a_traceback_are_fit_for_a_terminal(made: Made) -> None:

@@ -22,6 +22,8 @@ from condor_joblens.policy.trace_request import MOST_PATTERN, MOST_SPECS, TraceR
         (b'JobLensTrace = "throws"', False, [], "throws is not traced: joblens trace ID throws"),
         (b'JobLensTrace = "python:raises"\nJobLensTrace = "python"', False, [], "python is not traced: write python:"),
         (b'JobLensTrace = "python:calls"', True, [], ""),
+        (b'JobLensTrace = "python:raises+locals"', True, [], ""),
+        (b'JobLensTrace = "python:raises+globals"', False, [], "python:raises+globals is not traced: write python:ra"),
         (b'JobLensTrace = "python:returns"', True, [], ""),
         (b'JobLensTrace = "python:return"', False, [], "python:return is not traced: write python:raises, python:cal"),
         (b'JobLensTrace = strcat("python", ":raises")', False, [], "an expression is not traced"),
@@ -84,6 +86,16 @@ def test_arguments_of_python_by_their_names(spec: str, arguments: tuple[str, ...
     assert (asked.python_arguments, asked.python_files, asked.python_raises) == (arguments, (), bool(arguments))
     assert why in asked.refused and bool(why) == bool(asked.refused)
     assert of_text(f"{spec};python:returns;python:exceptions").python_files == (() if arguments else ("*",))
+
+
+@pytest.mark.parametrize("plain", ["python:raises", "python:cuts/*", "python:fit(run, event)", "python:returns"])
+def test_local_variables_are_asked_for_with_any_spec_of_python(plain: str) -> None:
+    asked, with_locals = of_text(plain), of_text(f"python:exceptions; {plain}+locals")
+    assert (asked.python_locals, with_locals.python_locals) == (False, True)
+    assert (asked.python_files, asked.python_arguments) == (with_locals.python_files, with_locals.python_arguments) or (
+        plain == "python:raises"
+    )
+    assert not of_text("reco:fit+locals").python_locals
 
 
 def test_the_note_names_what_is_not_understood() -> None:

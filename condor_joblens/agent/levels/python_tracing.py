@@ -44,6 +44,12 @@ def records_calls(levels: Levels, run: int) -> bool:
     return sent is not None and not why_not(levels, run) and sent.trace.has_python_calls
 
 
+def wants_variables(levels: Levels, run: int) -> bool:
+    """Whether local variables are to come with an exception that ends a Python of the run."""
+    sent = levels.inputs.get(run)
+    return sent is not None and not why_not(levels, run) and sent.trace.python_locals
+
+
 def what_of_calls(levels: Levels, run: int) -> dict[str, str]:
     """Which calls are recorded, and what of them, as the answer to a Python says it (commands/python.py)."""
     sent = levels.inputs.get(run)

@@ -11,6 +11,7 @@ import time
 
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.levels import python_tracing
+from condor_joblens.agent.lifecycle import local_variables
 from condor_joblens.common.redact import command_line, printable
 from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs.death_sentence import Raised
@@ -22,10 +23,10 @@ _INITIAL_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO, include/linux/proc_ns.h: the inode of the kernel's own pid namespace."""
 
 
-def hear(agent: Agent, run: int, pid: int, line: str, place: str, traceback: str) -> None:
+def hear(agent: Agent, run: int, pid: int, line: str, place: str, traceback: str) -> bool:
     """A process of the run has raised, and ends. Raises Refused if its job is not traced.
 
-    `line` is the exception's type and text, `place` FILE:LINE or empty.
+    `line` is the exception's type and text, `place` FILE:LINE or empty. Whether local variables are to follow.
     """
     why = python_tracing.why_not(agent.levels, run)
     if why:
@@ -33,7 +34,16 @@ def hear(agent: Agent, run: int, pid: int, line: str, place: str, traceback: str
     number = int(agent.node.runs.rows["run_number"][run])
     known = Raised(pid if _is_in_kernels_namespace() else 0, _started(pid), in_words(line, place), time.time())
     agent.crashes.add_raised(number, known)
-    agent.tracebacks.hear(agent.output.artifacts, run, pid, known.words, traceback)
+    wants = python_tracing.wants_variables(agent.levels, run)
+    agent.tracebacks.hear(agent.output.artifacts, run, pid, known.words, traceback, goes_on=wants)
+    return wants
+
+
+def hear_variables(agent: Agent, run: int, pid: int, lines: str) -> None:
+    """The local variables of that process. Raises Refused if nobody has asked for them."""
+    if not python_tracing.wants_variables(agent.levels, run):
+        raise Refused("nobody has asked for local variables")
+    agent.tracebacks.go_on(agent.output.artifacts, run, pid, local_variables.shown(lines))
 
 
 def settle(agent: Agent, run: int) -> None:

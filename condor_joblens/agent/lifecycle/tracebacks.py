@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from condor_joblens.agent.lifecycle.crash_words import MOST_OF_RUN
@@ -29,6 +30,9 @@ AT_ONCE, EVERY = 16, 2.0
 MOST_WRITTEN = 200
 """Artifacts of a run that are written before its end. Each is an event for the sinks too."""
 
+WAITS = 2.0
+"""Seconds in which a process that has told of its end can tell its local variables."""
+
 MOST_HELD, MOST_HELD_BYTES = 4, 8 << 20
 """Tracebacks of one run that wait, and bytes of all runs' together."""
 
@@ -39,6 +43,7 @@ class _Held:
     text: bytes
     pid: int
     words: str  # the exception and where it was raised, in a line
+    until: float = 0.0  # CLOCK_MONOTONIC until which more can come of it
 
 
 @dataclass
@@ -58,12 +63,17 @@ class Tracebacks:
         self._of: dict[int, _OfRun] = {}
         self._bytes = 0
 
-    def hear(self, artifacts: RunArtifacts, run: int, pid: int, words: str, traceback: str) -> None:
-        """A process of the run has told of its end, in a line and whole; it is kept now, or later."""
+    def hear(
+        self, artifacts: RunArtifacts, run: int, pid: int, words: str, traceback: str, *, goes_on: bool = False
+    ) -> None:
+        """A process of the run has told of its end, in a line and whole; it is kept now, or later.
+
+        `goes_on`: not before `go_on`, or WAITS.
+        """
         of = self._of.setdefault(run, _OfRun())
         lines = [printable(each) for each in traceback.split("\n")]
         text = f"Process {pid}\n".encode() + "\n".join(lines).encode("utf-8", "replace")
-        told = _Held(time.time(), text, pid, words)
+        told = _Held(time.time(), text, pid, words, time.monotonic() + WAITS if goes_on else 0.0)
         if len(of.held) == MOST_HELD:
             self._take(of, 1)
         if self._bytes + len(told.text) > MOST_HELD_BYTES:
@@ -73,12 +83,30 @@ class Tracebacks:
         self._bytes += len(told.text)
         self.keep_due(artifacts, run)
 
+    def go_on(self, artifacts: RunArtifacts, run: int, pid: int, lines: Sequence[str]) -> None:
+        """What more the process has told: lines fit to print, which follow the traceback."""
+        of = self._of.get(run, _OfRun())
+        for place, told in enumerate(of.held):
+            if told.pid == pid and told.until:
+                more = "".join(f"\n{line}" for line in lines).encode("utf-8", "replace")
+                if self._bytes + len(more) > MOST_HELD_BYTES:
+                    more = b""
+                of.held[place] = dataclasses.replace(told, text=told.text.rstrip(b"\n") + b"\n" + more, until=0.0)
+                self._bytes += len(of.held[place].text) - len(told.text)
+        self.keep_due(artifacts, run)
+
     def keep_due(self, artifacts: RunArtifacts, run: int) -> None:
         """Keeps what need not wait any more."""
         of = self._of.get(run)
         if of is None or not self._node.runs.state["named"][run]:
             return
-        while of.held and of.written < MOST_WRITTEN and of.full_at - time.monotonic() <= (AT_ONCE - 1) * EVERY:
+        now = time.monotonic()
+        while (
+            of.held
+            and of.held[0].until <= now
+            and of.written < MOST_WRITTEN
+            and of.full_at - now <= (AT_ONCE - 1) * EVERY
+        ):
             self._keep(artifacts, run, of)
 
     def keep_all(self, artifacts: RunArtifacts, run: int) -> None:
