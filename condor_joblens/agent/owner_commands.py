@@ -98,7 +98,7 @@ class OwnerCommands:
         charge = functools.partial(self._charge, whose)
         try:
             if is_trace:
-                channel = self._begun_trace(run, cgroup, sandbox, request, charge)
+                channel = self._begun_trace(run, cgroup, sandbox, whose, request, charge)
             else:
                 channel = self._started(sandbox, cgroup, whose, request, charge)
         except OSError as error:
@@ -113,7 +113,7 @@ class OwnerCommands:
         command = _Command(whose, stream, channel, time.monotonic() + seconds, room)
         if is_trace and self._traces is not None:
             traces, number = self._traces, self._traces.number(run)
-            command.why_over = lambda: traces.why_over(run, number)
+            command.why_over = lambda: traces.why_over(run, number, channel)
         self._running.append(command)
         stream.on_close = lambda: self._end(command)
         stream.on_room = lambda: self._listen(command)
@@ -156,12 +156,13 @@ class OwnerCommands:
         run: int,
         cgroup: int,
         sandbox: JobSandbox,
+        whose: Payer,
         request: Mapping[str, object],
         charge: Callable[[float], None],
     ) -> socket.socket:
         if self._traces is None:
             raise Refused("nothing is traced here")
-        return self._traces.start(run, cgroup, sandbox, request, charge)
+        return self._traces.start(run, cgroup, sandbox, request, whose, charge)
 
     def _started(
         self,

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import selectors
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from condor_joblens.agent import trace_places
 from condor_joblens.agent.node import Node
+from condor_joblens.agent.trace_places import Place
 from condor_joblens.common import descriptors
 from condor_joblens.common.own_process import HelperLost
 from condor_joblens.common.process_starter import ProcessStarter
-from condor_joblens.control.verbs import Refused
+from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.profiling.program_files import REQUEST
@@ -22,10 +26,22 @@ from condor_joblens.profiling.program_files import REQUEST
 MOST_AT_ONCE = 8
 """Traces of a node that somebody has asked for, of a job one at a time: what probes may cost it is reckoned by trace.
 
-Beside it a trace can stand for the job's life (function_traces.py). Then each of the two may cost half."""
+Whoever asks shares them with others (trace_places.py); root's give way to nobody. Beside it a trace can stand for the
+job's life (function_traces.py). Then each of the two may cost half."""
 
+GAVE_WAY = "the trace was ended: another user, who had fewer of them here, has its place"
 
 STANDING_SHARE = 0.5
+
+ROOT = "0"
+
+
+@dataclass
+class _Asked:
+    """A trace that somebody has asked for."""
+
+    place: Place  # whose it is: of whoever asks
+    channel: socket.socket  # joblensd's end; closed: it is over
 
 
 class Traces:
@@ -40,7 +56,8 @@ class Traces:
     ) -> None:
         """`lookers` starts children that are the owner of a folder, `tracers` traces; None: nobody can."""
         self._node, self._lookers, self._tracers, self._selector = node, lookers, tracers, selector
-        self._running: dict[int, socket.socket] = {}  # run's number -> joblensd's end; closed: it is over
+        self._running: dict[int, _Asked] = {}  # by number of the run
+        self._ended: set[socket.socket] = set()  # joblensd's ends of those that gave way
         self.stands: Callable[[int], bool] = lambda run: False
         """Whether a trace stands for the run's life, or may come to stand."""
         self.follow: Callable[[int, float], socket.socket] = _nobody_follows
@@ -54,11 +71,12 @@ class Traces:
         cgroup: int,
         sandbox: JobSandbox,
         request: Mapping[str, object],
+        whose: Payer,
         charge: Callable[[float], None] = lambda _: None,
     ) -> socket.socket:
         """The socket of a trace that has its request: `spec`, and `seconds`. Raises Refused and OSError.
 
-        With `follow` it is the one that stands for the run's life.
+        With `follow` it is the one that stands for the run's life. `whose` asks, 0: root.
 
         `charge` is called with the seconds of CPU that it has used.
         """
@@ -68,16 +86,29 @@ class Traces:
             raise Refused(why)
         if request.get("follow"):
             return self.follow(run, float(str(request["seconds"])))
-        self._running = {number: each for number, each in self._running.items() if each.fileno() >= 0}
+        self._running = {number: each for number, each in self._running.items() if each.channel.fileno() >= 0}
+        self._ended = {each for each in self._ended if each.fileno() >= 0}
         if self.number(run) in self._running:
             raise Refused("the job is traced already: a job has one trace at a time")
-        if len(self._running) >= MOST_AT_ONCE:
-            raise Refused(f"{MOST_AT_ONCE} jobs are traced here: try again")
+        place = Place(self.number(run), str(whose), (-time.monotonic(),))
+        gone = self._to_go(place) if len(self._running) >= MOST_AT_ONCE else None
         share = 1.0 - STANDING_SHARE if self.stands(run) else 1.0
         asked = {"specs": [request["spec"]], "seconds": request["seconds"], "share": share}
         channel = self._started(run, cgroup, sandbox, asked, charge)
-        self._running[self.number(run)] = channel
+        if gone is not None:
+            self._ended.add(self._running.pop(gone).channel)
+        self._running[place.number] = _Asked(place, channel)
         return channel
+
+    def _to_go(self, wanting: Place) -> int:
+        """Number of the run whose trace gives way. Raises Refused if this one has to wait."""
+        having = {number: each.place for number, each in self._running.items()}
+        users = {number: place for number, place in having.items() if place.whose != ROOT}
+        gone = trace_places.to_go(wanting, having, users)
+        if gone is None:
+            own = sum(place.whose == wanting.whose for place in having.values())
+            raise Refused(f"{MOST_AT_ONCE} jobs are traced here, {own} of them for you: try again")
+        return gone.number
 
     def stand(self, run: int, cgroup: int, sandbox: JobSandbox, specs: Sequence[str]) -> socket.socket:
         """The socket of a trace that goes on until the job or the socket ends. Raises Refused and OSError."""
@@ -97,8 +128,10 @@ class Traces:
         """The run's number: its index is another's when it is over."""
         return int(self._node.runs.rows["run_number"][run])
 
-    def why_over(self, run: int, number: int) -> str:
-        """Why the run that had this number may not be traced any more; empty if it may."""
+    def why_over(self, run: int, number: int, channel: socket.socket | None = None) -> str:
+        """Why the run that had this number may not be traced any more, on this channel; empty if it may."""
+        if channel is not None and channel in self._ended:
+            return GAVE_WAY
         if not self._node.runs.state["used"][run] or self.number(run) != number:
             return "the job is over"
         level = Level(int(self._node.runs.rows["level_number"][run]))

@@ -144,14 +144,14 @@ def test_a_job_at_level_trace_that_asks_is_traced_once(node: Node) -> None:
 def test_a_trace_that_stands_can_be_followed(node: Node) -> None:
     run, other = node.begin("reco:fit"), node.begin("", Level.TRACE, "3.0")
     node.all.tick()
-    ours = node.starts.start(run, -1, None, {"spec": "", "seconds": 60, "follow": True})  # type: ignore[arg-type]
+    ours = node.starts.start(run, -1, None, {"spec": "", "seconds": 60, "follow": True}, 1000)  # type: ignore[arg-type]
     packet, (theirs,) = descriptors.receive(node.starts.ends[0], 1000, 1)
     assert packet == followers.request(60.0)
     with ours, socket.socket(fileno=theirs) as teller:
         teller.send(b"a call")
         assert ours.recv(100) == b"a call"
     with pytest.raises(Refused, match="name it: FILE:FUNCTION"):
-        node.starts.start(other, -1, None, {"spec": "", "seconds": 60, "follow": True})  # type: ignore[arg-type]
+        node.starts.start(other, -1, None, {"spec": "", "seconds": 60, "follow": True}, 1000)  # type: ignore[arg-type]
 
 
 def test_the_attribute_alone_grants_nothing(node: Node) -> None:
