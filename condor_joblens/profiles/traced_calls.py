@@ -6,8 +6,10 @@ does not know, so that what is new needs no other version. What it says comes fr
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -20,6 +22,9 @@ FORMAT, VERSION = "joblens-trace", 1
 
 MOST_BYTES = 1 << 20
 MOST_FUNCTIONS, MOST_NODES, MOST_CALLS, MOST_NOTES = 1024, 1000, 2000, 100
+MOST_LONG = 500
+"""Of the calls, those that took longest of the ones that are not among the last: a quick one comes soon again."""
+
 MOST_DEEP = 64
 
 _COUNTS = (
@@ -81,7 +86,33 @@ class TracedCalls:
     functions: list[Function]
     tree: list[Node]
     folded: int  # calls that have no place in the tree
-    calls: list[Call] = field(default_factory=list)  # the last ones
+    calls: list[Call] = field(default_factory=list)  # the last ones, and some that took long before
+
+
+class LastCalls:
+    """Calls as they are kept, of which there may be any number: the last ones, and before these the longest ones."""
+
+    def __init__(self) -> None:
+        self._last: deque[list[Any]] = deque(maxlen=MOST_CALLS - MOST_LONG)
+        self._long: list[tuple[float, int, list[Any]]] = []  # a heap: seconds, number, call
+        self._number = 0
+
+    def add(self, call: list[Any]) -> None:
+        """One more, as an artifact has it."""
+        if len(self._last) == self._last.maxlen:
+            self._number += 1
+            before = self._last[0]
+            took = math.inf if before[5] == "entered" else before[6] or 0.0  # what goes on is around the others
+            told = (took, self._number, before)
+            if len(self._long) < MOST_LONG:
+                heapq.heappush(self._long, told)
+            else:
+                heapq.heappushpop(self._long, told)
+        self._last.append(call)
+
+    def all(self) -> list[list[Any]]:
+        """In the order in which they came."""
+        return [*(call for _, _, call in sorted(self._long, key=lambda each: each[1])), *self._last]
 
 
 def encode(told: dict[str, Any], calls: Sequence[list[Any]]) -> bytes:

@@ -175,18 +175,20 @@ class _Last:
             self._keep(thread, call, "unwound" if kind == UNWIND else "returned", when, said, len(calls))
 
     def _keep(self, thread: tuple[int, int, int], call: _Open, end: str, when: int, said: _Said, depth: int) -> None:
-        took = max(0, when - call.time_ns) / 1e9 if end == "returned" else None
+        took = None if end == "entered" else max(0, when - call.time_ns) / 1e9
         result = said or None
         begun = self.epoch + call.time_ns / 1e9
         self.ended.append([begun, thread[1], thread[2], call.function, call.arguments, end, took, result, depth])
 
     def told(self, names: Sequence[str]) -> list[list[Any]]:
-        """Those that have ended, and those that have not, in the order of their begins: the last ones."""
+        """Those that have ended, and those that have not, by their begins: the last ones and the longest."""
         for thread, calls in self.open.items():
             for depth, call in enumerate(calls):
                 self._keep(thread, call, "entered", call.time_ns, None, depth)
         self.open = {}
-        last = sorted(self.ended, key=lambda each: each[0])[-traced_calls.MOST_CALLS :]
+        last = traced_calls.LastCalls()
+        for ended in sorted(self.ended, key=lambda each: each[0]):
+            last.add(ended)
         redactor = Redactor(_LOOK_SECONDS)
         return [
             [
@@ -196,7 +198,7 @@ class _Last:
                 _result(redactor, names[each[3]], each[5], each[7]),
                 each[8],
             ]
-            for each in last
+            for each in last.all()
         ]
 
 

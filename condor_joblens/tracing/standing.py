@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +45,7 @@ class StandingTrace(Trace):
         self.job.first_pause = FIRST_LOOK_SECONDS
         self._began = time.time()
         outbox.hear = self._followers.hear
-        self._last: deque[list[Any]] = deque(maxlen=traced_calls.MOST_CALLS)
+        self._last = traced_calls.LastCalls()
 
     def notice(self, text: str) -> None:
         """It is kept too."""
@@ -96,11 +95,11 @@ class StandingTrace(Trace):
         return is_there
 
     def ended(self, calls: Sequence[Call]) -> None:
-        """The last ones are kept, and those who follow are told."""
+        """The last ones and the longest are kept, and those who follow are told."""
         for call in calls:
             told = self.told(call)
             self._followers.tell([told])
-            self._last.append([*told[:3], call.entry.function, *told[4:]])
+            self._last.add([*told[:3], call.entry.function, *told[4:]])
 
     def _told_to_follower(self, untold: int) -> list[dict[str, Any]]:
         numbers = [number for number, each in enumerate(self.job.traced) if each.since_ns]
@@ -159,7 +158,7 @@ class StandingTrace(Trace):
             ],
             "Folded": self.calls.tree.folded,
         }
-        content = traced_calls.encode(told, self._last)
+        content = traced_calls.encode(told, self._last.all())
         for at in range(0, len(content), MOST - 1):
             self.outbox.put(PART + content[at : at + MOST - 1])
         self.outbox.put(KEEP + SPAN.pack(self._began, ended))

@@ -84,6 +84,7 @@ def test_calls_are_told_with_who_called_them_and_how_they_ended() -> None:
     ]
     assert nodes(kept) == [("f0", -1, 1, 0), ("f1", 0, 2, 1), ("f2", 0, 2, 0)]
     assert kept.calls[1].seconds == pytest.approx(0.003) and kept.calls[1].time == pytest.approx(NOW + 0.002)
+    assert kept.calls[2].seconds == pytest.approx(0.001), "when it was unwound is known"
     assert kept.functions[0].name == "f0 (fit.py:1)" and kept.functions[0].file == "/job/fit.py"
     assert kept.notes == ["a note"] and trace_page.table(kept) and trace_page.tree(kept)
 

@@ -89,6 +89,22 @@ def test_of_the_last_calls_there_are_so_many_as_have_room() -> None:
     assert len(traced_calls.decode(traced_calls.encode(told(), calls() * 2000)).calls) == traced_calls.MOST_CALLS
 
 
+def test_before_the_last_calls_the_longest_are_kept() -> None:
+    kept = traced_calls.LastCalls()
+    kept.add([-1.0, 1, 1, 0, None, "entered", None, None, 0])
+    for at in range(10_000):
+        kept.add([float(at), 1, 1, 0, None, "returned", float(at % 1000) if at % 2 else None, None, 0])
+    goes_on, *found = kept.all()
+    assert goes_on[5] == "entered"
+    last = traced_calls.MOST_CALLS - traced_calls.MOST_LONG
+    assert [each[0] for each in found[-last:]] == list(range(10_000 - last, 10_000))
+    assert len(found) == traced_calls.MOST_CALLS - 1 and [each[0] for each in found] == sorted(
+        each[0] for each in found
+    )
+    longest = sorted((at % 1000 for at in range(10_000 - last) if at % 2), reverse=True)[: traced_calls.MOST_LONG - 1]
+    assert min(each[6] for each in found[:-last]) == longest[-1]
+
+
 @given(st.lists(st.floats(1, 9e18), min_size=1, max_size=200), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_a_quantile_is_within_five_percent(numbers: list[float], share: float) -> None:
     sketch = QuantileSketch()
