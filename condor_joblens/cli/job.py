@@ -65,7 +65,7 @@ def find(identity: str, folder: str) -> Found:
     note, where = "", ", on the access point,"
     jobs: frozenset[str] = frozenset()
     try:
-        runs = _all(folder)
+        runs = known(folder)
     except JobLensError as error:
         here, why = [], str(error)
     else:
@@ -101,7 +101,7 @@ def find(identity: str, folder: str) -> Found:
     return Found(last, before[::-1], note, which)
 
 
-def _all(folder: str) -> list[Run]:
+def known(folder: str) -> list[Run]:
     """All runs that the node knows, the latest last. Raises JobLensError.
 
     One that ends meanwhile is among those that have ended before it leaves those that live: these are read first.

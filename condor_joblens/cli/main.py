@@ -400,6 +400,8 @@ def _as_options(arguments: Sequence[str]) -> list[str]:
 
 
 def _add_trace(command: argparse.ArgumentParser) -> None:
+    from condor_joblens.cli import profile_arguments
+
     help = (
         "FILE:FUNCTION, both may have * and ?, for example 'myprog:fit'; with types, arguments and result are shown: "
         "'myprog:fit(int, char*) -> int'. Or throws: the exceptions of C++"
@@ -408,7 +410,13 @@ def _add_trace(command: argparse.ArgumentParser) -> None:
     command.add_argument("spec", metavar="SPEC", nargs="?", type=_function, help=help)
     command.add_argument("--tree", action="store_true", help="of what is kept, which function was called by which")
     command.add_argument("--format", choices=("perfetto",), help="for https://ui.perfetto.dev, instead of text")
-    command.add_argument("-o", metavar="FILE", dest="output", help="where --format writes (standard output)")
+    help = "where --format writes (standard output); with --timeline a picture, FILE.svg"
+    command.add_argument("-o", metavar="FILE", dest="output", help=help)
+    help = "all that is kept of the job on one axis of time: processes, calls, files, connections, and what it used"
+    command.add_argument("--timeline", action="store_true", help=help)
+    help = "with --timeline, processes and curves from a file of the sink `file`"
+    command.add_argument("--series", metavar="FILE", help=help)
+    profile_arguments.add_span(command)
     help = "without SPEC: the calls of that trace which end from now on, as they end"
     command.add_argument("--follow", action="store_true", help=help)
     help = "30s, 10m, at most 1h (10s; 1h with --follow)"

@@ -184,6 +184,24 @@ def _of_records(file: IO[str], job: str | None) -> dict[str, Series]:
     return runs
 
 
+def events(path: str, job: str) -> Iterator[Mapping[str, Any]]:
+    """Records of starts and ends of processes of a job or a run, in the order of the file. Raises JobLensError."""
+    try:
+        with _opened(path) as file:
+            for line in iter(lambda: file.readline(LONGEST), ""):
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                    record = json.loads(line)
+                    if record["Type"] == "event" and record["Kind"] in ("Exec", "Exit") and _is(_with_id(record), job):
+                        yield record
+    except (OSError, EOFError) as error:
+        raise JobLensError(f"{printable(path)} can't be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _with_id(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An event names its run alone: `ap.example.org#12.0#1700000000#1`."""
+    return {**event, "JobId": event["GlobalJobId"].split("#")[-2:][0]}
+
+
 def _is(record: Mapping[str, Any], job: str) -> bool:
     """Whether a job is named by its id, its cluster, its GlobalJobId or a run: 2.0 is not 12.0."""
     known = record["JobId"]

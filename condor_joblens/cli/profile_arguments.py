@@ -20,7 +20,7 @@ def add_flame(command: argparse.ArgumentParser) -> None:
     command.add_argument("--by", choices=["function", "library"], default="function", help="what a box is")
     add_lines(command, "functions by line")
     _add_view(command)
-    _add_span(command)
+    add_span(command)
 
 
 def add_hot(command: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_hot(command: argparse.ArgumentParser) -> None:
     command.add_argument("-n", dest="lines", type=_lines, default=20, metavar="N", help="so many lines (20)")
     view = _add_view(command)
     view.add_argument("--waits", action="store_true", help="how many calls waited how long, by their class")
-    _add_span(command)
+    add_span(command)
 
 
 def add_lines(command: argparse.ArgumentParser, what: str) -> None:
@@ -53,7 +53,8 @@ def _add_view(command: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGr
     return view
 
 
-def _add_span(command: argparse.ArgumentParser) -> None:
+def add_span(command: argparse.ArgumentParser) -> None:
+    """--since and --until."""
     when = "30m, 2h ago, or a time: 14:05, 2026-01-31T14:05"
     command.add_argument("--since", type=_moment, metavar="TIME", help=f"only what was taken after that: {when}")
     command.add_argument("--until", type=_moment, metavar="TIME", help="only what was taken before that")

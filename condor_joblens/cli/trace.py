@@ -52,6 +52,12 @@ Row = dict[str, Any]
 
 def run(options: argparse.Namespace) -> int:
     """Writes calls and sums as they come, and keeps none of them; exit code 0."""
+    if options.timeline:
+        from condor_joblens.cli import timeline
+
+        return timeline.run(options)
+    if options.series or options.since is not None or options.until is not None:
+        raise UsageError("--series, --since and --until are of --timeline: add it, or leave them out")
     if options.spec is None and not options.follow:
         return kept_trace.run(options)
     if options.spec is not None and options.follow:
