@@ -20,7 +20,7 @@ from condor_joblens.export.handover import Handover
 
 def main() -> int:
     """Runs until SIGTERM. Returns 0, or 1 if it can't run (any longer)."""
-    daemon = Daemon("joblens-export", "JOBLENS_EXPORT", "JobLensExportLog", "FULL_HOSTNAME")
+    daemon = Daemon("joblens-export", "JOBLENS_EXPORT", "JobLensExportLog", "FULL_HOSTNAME|EXECUTE")
     _give_memory_back()
     handed = Handover(int(sys.argv[1])) if sys.argv[1:] else None
     try:

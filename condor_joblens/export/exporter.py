@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -13,7 +14,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from condor_joblens.common import listening
+from condor_joblens.common import listening, machine
 from condor_joblens.common.config import Config
 from condor_joblens.common.config_parser import parse
 from condor_joblens.common.errors import JobLensError, printable
@@ -78,6 +79,7 @@ class Exporter:
         self._reader = SharedMemoryReader(self._config.run_dir, self._node, log, self._run_index)
         self._instance = f"{self._node}/{os.urandom(8).hex()}"
         self._healths = 0
+        self._execute = macros.get("EXECUTE", "")
         self.reconfigure(macros)
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._watch = threading.Thread(target=self._look_after_itself, name="health", daemon=True)
@@ -161,10 +163,17 @@ class Exporter:
     def _tell_health(self) -> None:
         self._healths += 1
         identity = f"{self._instance}/health/{self._healths}"
-        record = records.health(self._node, self.health(), process_health(), identity, time.time())
+        process = {**process_health(), "Machine": self._machine()}
+        record = records.health(self._node, self.health(), process, identity, time.time())
         with self._lock:
             for channel in self._channels.values():
                 channel.other([record])
+
+    def _machine(self) -> dict[str, Any]:
+        """How the node does, and how much room its jobs have."""
+        with contextlib.suppress(OSError):
+            return {**machine.machine(), **machine.disk("Execute", self._execute)}
+        return machine.machine()
 
     def health(self) -> Sequence[Mapping[str, Any]]:
         """How each sink does: see Channel.health."""

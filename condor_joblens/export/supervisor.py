@@ -29,7 +29,7 @@ CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
 def main() -> int:
     """Runs until SIGTERM. Returns 0, or 1 if it can't run."""
     daemon = Daemon(
-        "joblens-export's supervisor", "JOBLENS_EXPORT", "JobLensExportLog", "FULL_HOSTNAME", signal.SIGCHLD
+        "joblens-export's supervisor", "JOBLENS_EXPORT", "JobLensExportLog", "FULL_HOSTNAME|EXECUTE", signal.SIGCHLD
     )
     try:
         ids = service_ids()

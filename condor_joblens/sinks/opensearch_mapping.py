@@ -73,7 +73,14 @@ def _of_events() -> dict[str, Any]:
 
 
 def _of_health() -> dict[str, Any]:
-    return {"CpuSeconds": _DOUBLE, "ResidentBytes": _LONG, "Sinks": {"type": "object", "enabled": False}}
+    longs = ("UptimeSeconds", "Cpus", "MemoryBytes", "MemoryAvailableBytes", "ExecuteBytes", "ExecuteFreeBytes")
+    doubles = ("Load", "CpuPressure", "MemoryPressure", "IoPressure")
+    node = {**dict.fromkeys(("Kernel", "JobLens"), _KEYWORD), **dict.fromkeys(longs, _LONG)}
+    node |= dict.fromkeys(doubles, _DOUBLE)
+    return {
+        **{"CpuSeconds": _DOUBLE, "ResidentBytes": _LONG, "Sinks": {"type": "object", "enabled": False}},
+        "Machine": {"properties": node},
+    }
 
 
 def _of_profiles() -> dict[str, Any]:

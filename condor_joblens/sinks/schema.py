@@ -130,6 +130,11 @@ def _event() -> dict[str, Any]:
     return _titled(RecordKind.EVENT, "what happened", _object(properties, [*_ALWAYS, "Kind"]))
 
 
+PRESSURE = "percent of the last 10 seconds in which something waited for it; -1 if the kernel does not tell"
+_PRESSURES = ("CpuPressure", "MemoryPressure", "IoPressure")
+_ROOM = ("ExecuteBytes", "ExecuteFreeBytes")
+
+
 def _health() -> dict[str, Any]:
     sink: dict[str, Any] = {
         "Sink": _TEXT,
@@ -146,7 +151,12 @@ def _health() -> dict[str, Any]:
         "ResidentBytes": _COUNT,
         "Sinks": {"type": "array", "items": _object(sink, sorted(sink))},
     }
-    title = "how joblens-export and its sinks do"
+    texts, counts = ("Kernel", "JobLens"), ("UptimeSeconds", "Cpus", "MemoryBytes", "MemoryAvailableBytes")
+    pressures = {name: {"type": "number", "description": PRESSURE} for name in _PRESSURES}
+    node = {**dict.fromkeys(texts, _TEXT), **dict.fromkeys(counts, _COUNT), "Load": _NUMBER, **pressures}
+    room = {name: {**_COUNT, "description": "of the file system of EXECUTE"} for name in _ROOM}
+    properties["Machine"] = {**_object({**node, **room}, sorted(node)), "description": "the node, just then"}
+    title = "how joblens-export, its sinks and the node do"
     return _titled(RecordKind.HEALTH, title, _object(properties, [*_ALWAYS, "CpuSeconds", "ResidentBytes", "Sinks"]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,3 +130,14 @@ def test_the_page_at_a_privileged_port(exporting: Pool) -> None:
     pool.run(*supervisor)
     pool.until(lambda: pool.run("pgrep", "-f", supervisor[-1], check=False).stdout not in ("", before), "another one")
     pool.until(lambda: pool.run(*page, check=False).stdout, "its page")
+
+
+def test_the_exporter_tells_how_the_node_does(exporting: Pool) -> None:
+    def told() -> Any:
+        found = [record["Machine"] for record in records(exporting) if record["Type"] == "health"]
+        return found and found[-1]
+
+    found = exporting.until(told, "the exporter's word of itself")
+    disk = exporting.shell("stat -f -c '%b %S' $(condor_config_val EXECUTE)").split()
+    assert found["ExecuteBytes"] == int(disk[0]) * int(disk[1]) >= found["ExecuteFreeBytes"] > 0
+    assert found["Cpus"] == os.cpu_count() and 0 < found["MemoryAvailableBytes"] < found["MemoryBytes"]

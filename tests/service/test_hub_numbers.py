@@ -19,6 +19,7 @@ import pytest
 from hub_server import Hub, ask
 from sinks import deliver, make, runs
 
+from condor_joblens.common import machine
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.store.client import StoreTooMuch
@@ -387,3 +388,24 @@ def test_a_jobs_life_is_on_one_axis_with_its_clusters_band(hub: Hub) -> None:
         assert band["ResidentBytes"]["high"][0] == pytest.approx(2000 * 11)
         page = ask(hub, person, path)[2]
         assert "before the axis begins" in page and ("by hand" in page) == (person == "alice")
+
+
+def test_a_node_tells_staff_how_it_does_and_nobody_else(hub: Hub) -> None:
+    told: dict[str, Any] = {**machine.machine(), **machine.disk("Execute", "/")}
+    about = {"Type": "health", "Id": "node2/h", "Schema": 1, "Node": "node2", "Time": time.time()}
+    said = {
+        **about,
+        "CpuSeconds": 1.0,
+        "ResidentBytes": 1,
+        "Sinks": [],
+        "Machine": {**told, "Kernel": "<b>6", "Load": 1e300},
+    }
+    line = json.dumps(said).encode()
+    sink = make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node2"))
+    deliver(sink, [Record(RecordKind.HEALTH, "node2/h", "node2", time.time(), line, frozenset())])
+    found = ask(hub, "adam", "/node/node2.json")[1]["machine"]
+    assert found.pop("Kernel") == "<b>6" and "Load" not in found
+    assert found == {name: value for name, value in told.items() if name not in ("Kernel", "Load")}
+    page = ask(hub, "adam", "/node/node2")[2]
+    assert "Disk free for jobs" in page and "<b>6" not in page and "&lt;b&gt;6" in page
+    assert "Disk free for jobs" not in ask(hub, "alice", "/node/node2")[2]

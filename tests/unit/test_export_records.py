@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
+from condor_joblens.common import machine
 from condor_joblens.export import records
 from condor_joblens.export.records import EventEncoder, Owner, RowEncoder, from_line
 from condor_joblens.export.shared_memory_reader import selected
@@ -196,6 +197,10 @@ def test_losses_and_health_fit_their_schemas() -> None:
     loss = records.loss("n", "kafka", "overflow", 3, "id", 1.0)
     VALIDATORS[RecordKind.EVENT].validate(strictly(loss.json))
     assert loss.sinks == {"kafka"}
+    node = {**machine.machine(), **machine.disk("Execute", "/")}
+    process = {"CpuSeconds": 1.5, "ResidentBytes": 1 << 20}
+    for about in (process, {**process, "Machine": node}, {**process, "Machine": machine.machine()}):
+        VALIDATORS[RecordKind.HEALTH].validate(strictly(records.health("n", [], about, "id", 1.0).json))
 
 
 def test_a_record_is_the_same_after_the_spool() -> None:

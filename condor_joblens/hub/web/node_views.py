@@ -76,8 +76,36 @@ def _dress_node(name: str, found: dict[str, Any]) -> dict[str, Any]:
         "width": WIDTH * len(found["hours"]),
         "height": HEIGHT,
         "tells_of_itself": found["tells_of_itself"],
+        "machine": _dressed_machine(found["machine"] or {}),
         "url": node_url(name),
     }
+
+
+def _dressed_machine(said: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a node tells of itself: what it is called, and how much."""
+    found = []
+    if "Load" in said:
+        found.append(("Load", f"{said['Load']:.1f} on {said.get('Cpus', 0)} CPUs"))
+    for name, free, whole in (
+        ("Memory free", "MemoryAvailableBytes", "MemoryBytes"),
+        ("Disk free for jobs", "ExecuteFreeBytes", "ExecuteBytes"),
+    ):
+        if free in said and whole in said:
+            found.append((name, f"{size(said[free])} of {size(said[whole])}"))
+    pressures = [
+        f"{word} {said[name]:.0f} %"
+        for word, name in (("CPU", "CpuPressure"), ("memory", "MemoryPressure"), ("disk", "IoPressure"))
+        if said.get(name, -1) >= 0
+    ]
+    if pressures:
+        found.append(("Pressure", f"{', '.join(pressures)} of 10 s"))
+    versions = [f"{said['JobLens']} of JobLens"] if "JobLens" in said else []
+    versions += [f"kernel {said['Kernel']}"] if "Kernel" in said else []
+    if versions:
+        found.append(("Runs", ", ".join(versions)))
+    if "UptimeSeconds" in said:
+        found.append(("Up for", duration(said["UptimeSeconds"])))
+    return found
 
 
 def _bars(hours: list[dict[str, Any]], node: str) -> list[dict[str, Any]]:

@@ -91,6 +91,7 @@ def node(reader: Reader, name: str) -> dict[str, Any] | None:
         "hours": hours,
         "jobs": reader.jobs_of_node(name, MOST_RUNS),
         "tells_of_itself": reader.sees_others,
+        "machine": pool.machine_of(reader, name) if reader.sees_others else None,
         "time": reader.now,
         "since": reader.hour,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 from condor_joblens.hub.web.reads import Reader
@@ -13,6 +15,17 @@ TELLS_SECONDS = 300.0
 """An exporter tells of its node once a minute."""
 
 MOST_VERSIONS = 20
+
+_MACHINE = {
+    **dict.fromkeys(("Kernel", "JobLens"), str),
+    **dict.fromkeys(("UptimeSeconds", "Cpus", "MemoryBytes", "MemoryAvailableBytes"), int),
+    **dict.fromkeys(("ExecuteBytes", "ExecuteFreeBytes"), int),
+    **dict.fromkeys(("Load", "CpuPressure", "MemoryPressure", "IoPressure"), float),
+}
+"""Of a node's last word of itself (common/machine.py) -> its type."""
+
+_MOST_TEXT = 100
+_GREATEST = 1e18
 
 
 def machines(reader: Reader) -> str:
@@ -39,3 +52,28 @@ def versions(reader: Reader) -> list[dict[str, Any]]:
         f"SELECT Version AS version, System AS system, count() AS nodes FROM {machines(reader)} "
         f"GROUP BY version, system ORDER BY nodes DESC, version LIMIT {MOST_VERSIONS}"
     )
+
+
+def machine_of(reader: Reader, node: str) -> dict[str, Any] | None:
+    """What a node has told of itself in the last minutes; None if it did not, as older ones. Raises JobLensError."""
+    rows = reader.ask(
+        f"SELECT Whole FROM health FINAL WHERE Node = {{node:String}} AND Time > {reader.now - TELLS_SECONDS} "
+        "ORDER BY Time DESC LIMIT 1",
+        node=node,
+    )
+    try:
+        said = json.loads(rows[0]["Whole"])["Machine"] if rows else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    return {name: value for name, kind in _MACHINE.items() if (value := _fit(said.get(name), kind)) is not None}
+
+
+def _fit(value: Any, kind: type) -> Any:
+    """None if a node says what can't be."""
+    if kind is str:
+        return value[:_MOST_TEXT] if isinstance(value, str) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return kind(value) if -1 <= value < _GREATEST else None
