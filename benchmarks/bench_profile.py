@@ -38,14 +38,20 @@ from condor_joblens.owner_files.allowed_ids import AllowedIds  # noqa: E402
 from condor_joblens.profiles import pprof  # noqa: E402
 from condor_joblens.profiling import starter  # noqa: E402
 from condor_joblens.tracer import loader  # noqa: E402
+from condor_joblens.tracer.links import DescriptorLink  # noqa: E402
 from condor_joblens.tracer.sensors import Profile  # noqa: E402
 from condor_joblens.tracer.sensors.profile import HZ, online_cpus  # noqa: E402
 
 OWNER, STARTER, READER = 12345, 64001, 64002
-WARM = "the target is for warm caches; for cold ones, as beside other work, it is 800 ns"
+WARM_HZ = 9999
+"""So often that nothing else has the caches between two samples."""
+
 RUNS_BUSILY = CHECKOUT / "tests" / "kernel" / "run_busily.py"
 JOBS = 20
 HOT_HZ = 999
+CLOCKS = ((WARM_HZ, "warm caches", 200), (HOT_HZ, "caches that others use as well", 800))
+"""Samples a second, what that does to caches, and nanoseconds that an unsampled job may lose then."""
+
 SAMPLES_OF_64_CORES = 6400
 
 
@@ -122,8 +128,8 @@ def cost(sampled: Sampled, seconds: float) -> float:
     return (after - took) / max(1, more - runs) * 1e9
 
 
-def cost_of_empty(folder: Path, seconds: float) -> float:
-    """Nanoseconds of a program that does nothing, at as many samples a second, by the same statistics."""
+def cost_of_empty(folder: Path, hz: int, seconds: float) -> float:
+    """Nanoseconds of a program that does nothing, at so many samples a second, by the same statistics."""
     built = folder / "empty.bpf.o"
     options = ["-O2", "-g", "-target", "bpf", "-mcpu=v2", "-D__TARGET_ARCH_x86"]
     include = ["-I", CHECKOUT / "bpf_programs" / "lib"]
@@ -133,15 +139,38 @@ def cost_of_empty(folder: Path, seconds: float) -> float:
     loaded = lib.open_object(os.fsencode(built), b"empty", ffi.NULL)
     assert lib.bpf_object__load(loaded) == 0
     program, runs = dict(loader.each_program(loaded))["empty_clock"], ffi.new("uint64_t *")
-    clocks = [lib.open_cpu_clock(cpu, HOT_HZ) for cpu in online_cpus()]
-    links = [lib.bpf_program__attach_perf_event(program, clock) for clock in clocks]
+    clocks = [lib.open_cpu_clock(cpu, hz) for cpu in online_cpus()]
+    links = [DescriptorLink(lib.run_at_clock(lib.bpf_program__fd(program), clock)) for clock in clocks]
     with counted_by_the_kernel():
         time.sleep(seconds)
         took = lib.program_run_ns(lib.bpf_program__fd(program), runs)
     for link in links:
-        lib.bpf_link__destroy(link)
+        link.close()
+    for clock in clocks:
+        os.close(clock)
     lib.bpf_object__close(loaded)
     return took / max(1, int(runs[0]))
+
+
+def unsampled(section: Section, name: str, seconds: float, program: Path, children: tuple[ProcessStarter, ...]) -> None:
+    """A job that is not sampled, beside one that is wanted and does nothing."""
+    folder, took = os.open(name, os.O_RDONLY | os.O_DIRECTORY), 0.0
+    for hz, caches, most in CLOCKS:
+        with on_ground(f"joblens-bench-{os.getpid()}-{hz}", profile_hz=hz) as ground:
+            watched, other = ground.slot("watched"), ground.slot("other")
+            sampled = Sampled(ground, *children, folder)
+            sampled.begin(watched, 1)
+            for _ in range(os.cpu_count() or 1):
+                start(other, program)
+            took = cost(sampled, seconds)
+            section.add(f"a sample of a job that is not sampled, {caches}", took, "ns", most, f"{hz:,} a second")
+            empty = cost_of_empty(program.parent, hz, seconds)
+            section.add(
+                f"the same with an empty program, {caches}", empty, "ns", None, "as the kernel counts it: its own part"
+            )
+            sampled.profiles.close()
+    section.add(f"that job's loss at {HZ} samples a second", took * HZ / 1e7, "% of a core", 0.01)
+    os.close(folder)
 
 
 def one_sample(
@@ -149,18 +178,9 @@ def one_sample(
 ) -> None:
     lookers, readers, folder = children[0], children[1], os.open(name, os.O_RDONLY | os.O_DIRECTORY)
     with on_ground(f"joblens-bench-{os.getpid()}", profile_hz=HOT_HZ) as ground:
-        watched, other = ground.slot("watched"), ground.slot("other")
+        watched = ground.slot("watched")
         sampled = Sampled(ground, lookers, readers, folder)
         sampled.begin(watched, 1)
-        for _ in range(os.cpu_count() or 1):
-            start(other, program)
-        unsampled = cost(sampled, seconds)
-        section.add("a sample of a job that is not sampled", unsampled, "ns", 200, WARM)
-        empty = cost_of_empty(program.parent, seconds)
-        section.add("the same with an empty program", empty, "ns", note="as the kernel counts it: its own part")
-        section.add(f"that job's loss at {HZ} samples a second", unsampled * HZ / 1e7, "% of a core", 0.01)
-        for pid in other.pids():
-            os.kill(pid, signal.SIGKILL)
         for _ in range(os.cpu_count() or 1):
             start(watched, program)
         until(lambda: (sampled.turn(0.1), sampled.known() >= (os.cpu_count() or 1))[1], 60)
@@ -293,6 +313,7 @@ def main() -> int:
             ProcessStarter("readers of samples", MODULE, READER, READER),
         )
         try:
+            unsampled(section, scratch, seconds, program, children)
             one_sample(section, scratch, seconds, program, children)
             many_jobs(section, scratch, seconds, program, children)
             many_samples(section, scratch, seconds, program, children)

@@ -190,7 +190,7 @@ def is_behind(file: int, mapping: Mapping) -> bool:
     With layers of file systems, stat(2) says something else.
     """
     with mmap.mmap(file, 1, prot=mmap.PROT_READ) as memory:
-        ours = Process(os.getpid()).mapping_at(_address_of(memory))
+        ours = Process(os.getpid()).mapping_from(_address_of(memory))
     return ours is not None and (ours.device, ours.inode) == (mapping.device, mapping.inode)
 
 
