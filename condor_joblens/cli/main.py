@@ -414,6 +414,10 @@ def _add_trace(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", metavar="FILE", dest="output", help=help)
     help = "all that is kept of the job on one axis of time: processes, calls, files, connections, and what it used"
     command.add_argument("--timeline", action="store_true", help=help)
+    help = "the lines of its scripts beside their calls and times, of what is kept"
+    command.add_argument("--source", action="store_true", help=help)
+    help = "with --source, the script as you have it: the job's own is gone when the job is over"
+    command.add_argument("--script", metavar="FILE", help=help)
     help = "with --timeline, processes and curves from a file of the sink `file`"
     command.add_argument("--series", metavar="FILE", help=help)
     profile_arguments.add_span(command)

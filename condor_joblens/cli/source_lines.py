@@ -74,9 +74,7 @@ def read(places: set[Place], uid: Optional[int]) -> tuple[dict[Place, Line], dic
     asked: dict[str, Any] = {
         "files": [{"path": path, "build_id": build_id, "offsets": found} for (path, build_id), found in files.items()]
     }
-    if os.geteuid() == 0:
-        asked.update(_user(uid))
-    said = _asked(json.dumps(asked).encode())
+    said = asked_of("condor_joblens.profiling.source_lines", asked, uid)
     if "error" in said:
         raise JobLensError(printable(str(said["error"]), 300))
     lines = {
@@ -115,9 +113,13 @@ def _user(uid: Optional[int]) -> dict[str, int]:
     return {"uid": uid, "gid": group}
 
 
-def _asked(question: bytes) -> dict[str, Any]:
-    """What the process says, which is believed no further than this. Raises JobLensError."""
-    command = isolated_alike("condor_joblens.profiling.source_lines")
+def asked_of(module: str, asked: dict[str, Any], uid: Optional[int]) -> dict[str, Any]:
+    """What a process says that reads files as the user, or for root as the job's; believed no further than this.
+
+    Raises JobLensError.
+    """
+    question = json.dumps({**asked, **(_user(uid) if os.geteuid() == 0 else {})}).encode()
+    command = isolated_alike(module)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdin is not None and process.stdout is not None
         timer = threading.Timer(MOST_SECONDS, process.kill)

@@ -56,6 +56,12 @@ def run(options: argparse.Namespace) -> int:
         from condor_joblens.cli import timeline
 
         return timeline.run(options)
+    if options.source:
+        from condor_joblens.cli import annotate
+
+        return annotate.run(options)
+    if options.script:
+        raise UsageError("--script is of --source: add it, or leave --script out")
     if options.series or options.since is not None or options.until is not None:
         raise UsageError("--series, --since and --until are of --timeline: add it, or leave them out")
     if options.spec is None and not options.follow:

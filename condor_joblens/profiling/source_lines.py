@@ -44,6 +44,12 @@ Line = tuple[str, int]
 def main() -> None:
     """Answers one question, a JSON document in and one out: see `answer`."""
     asked = json.load(sys.stdin)
+    confine(asked)
+    print(json.dumps(answer(asked["files"])), flush=True)
+
+
+def confine(asked: dict[str, Any]) -> None:
+    """Becomes the user of whom the question says so, if this is root, and bounds what this process can use up."""
     os.chdir("/")
     if os.geteuid() == 0:
         privilege.become(int(asked["uid"]), int(asked["gid"]))
@@ -54,7 +60,6 @@ def main() -> None:
     for which, most in {**bounds, resource.RLIMIT_FSIZE: 0}.items():
         resource.setrlimit(which, (most, most))
     signal.alarm(SECONDS)
-    print(json.dumps(answer(asked["files"])), flush=True)
 
 
 def answer(files: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def test_why_a_file_could_not_be_read_is_said(
 def test_what_its_process_says_is_believed_no_further(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr(asking, "isolated_alike", lambda _: ["sh", "-c", 'cat >/dev/null; printf %s "$0"', said])
     with pytest.raises(JobLensError, match="could not be read"):
-        asking._asked(b"{}")
+        asking.asked_of("any", {}, 1000)
 
 
 @pytest.mark.parametrize(
