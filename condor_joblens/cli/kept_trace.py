@@ -53,8 +53,7 @@ def _one(path: str, job: str, artifact: Artifact) -> tuple[Artifact, TracedCalls
 
 def _write_perfetto(options: argparse.Namespace, found: Iterable[tuple[Artifact, TracedCalls]]) -> None:
     made = perfetto.Perfetto(printable(options.id))
-    packets = [packet for _, each in found for packet in made.packets(slices(each))]
-    output(options.output, b"".join(packets))
+    output(options.output, b"".join(made.packets(each for _, kept in found for each in slices(kept))))
 
 
 def output(path: str | None, content: bytes) -> None:

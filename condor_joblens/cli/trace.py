@@ -31,7 +31,8 @@ TRACE_SECONDS = 10
 """If nobody says for how long; the job's own trace is followed for as long as can be."""
 
 MOST_SHOWN = 300
-MOST_PERFETTO = 256 << 20
+MOST_PERFETTO = 1_000_000
+"""Calls in a file for Perfetto."""
 
 _NUMBERS = (
     "Calls", "Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits", "NotOurs",
@@ -100,17 +101,17 @@ def _run_for_perfetto(options: argparse.Namespace) -> int:
     """Writes a file when the trace is over. Raises JobLensError."""
     if options.output is None and sys.stdout.isatty():
         kept_trace.output(None, b"")  # says so before, not after
-    made, packets = Perfetto(printable(options.id)), bytearray()
+    slices: list[Slice] = []
     arguments = _asked(options)
     for kind, said in messages(os.path.join(run_dir(options.run_dir), SOCKET), "trace", arguments):
         if kind != CONTENT:
             print(f"joblens: {said.decode()}", file=sys.stderr, flush=True)
             continue
         for row in _understood(said)["calls"]:
-            packets += b"".join(made.packets([_slice(row)]))
-            if len(packets) > MOST_PERFETTO:
-                raise JobLensError(f"that is more than {MOST_PERFETTO >> 20} MiB: trace for a shorter time")
-    kept_trace.output(options.output, bytes(packets))
+            slices.append(_slice(row))
+            if len(slices) > MOST_PERFETTO:
+                raise JobLensError(f"that are more than {MOST_PERFETTO:,} calls: trace for a shorter time")
+    kept_trace.output(options.output, b"".join(Perfetto(printable(options.id)).packets(slices)))
     return 0
 
 

@@ -31,7 +31,7 @@ class Slice:
 
 
 class Perfetto:
-    """Makes packets of slices, in any order; all packets behind each other are a trace."""
+    """Makes packets of slices. All packets behind each other are a trace."""
 
     def __init__(self, job: str) -> None:
         """`job` is what its processes are called."""
@@ -39,15 +39,28 @@ class Perfetto:
         self._known: set[int] = set()
 
     def packets(self, slices: Iterable[Slice]) -> Iterator[bytes]:
-        """Those of more slices. Of calls in one another, the innermost comes first, as they end."""
+        """Those of all slices, which come in any order.
+
+        Perfetto gives an end to whatever began last in its track, and of one time takes what comes first in the file.
+        So each begin comes after those that it is within, and no call ends after the one around it. Times are as exact
+        as a float of today is: a quarter of a microsecond.
+        """
+        tracks: dict[int, list[Slice]] = {}
         for each in slices:
-            yield from self._tracks(each)
-            track = _track(each.pid, each.tid)
-            if each.took_ns is None:
-                yield _event(each.begun_ns, track, _INSTANT, each)
-            else:
+            tracks.setdefault(_track(each.pid, each.tid), []).append(each)
+        for track, found in tracks.items():
+            yield from self._tracks(found[0])
+            open_until: list[int] = []
+            for each in sorted(found, key=lambda each: (each.begun_ns, -(each.took_ns or 0))):
+                while open_until and open_until[-1] <= each.begun_ns:
+                    yield _event(open_until.pop(), track, _END)
+                if each.took_ns is None:
+                    yield _event(each.begun_ns, track, _INSTANT, each)
+                    continue
                 yield _event(each.begun_ns, track, _BEGIN, each)
-                yield _event(each.begun_ns + each.took_ns, track, _END)
+                open_until.append(min([each.begun_ns + each.took_ns, *open_until[-1:]]))
+            while open_until:
+                yield _event(open_until.pop(), track, _END)
 
     def _tracks(self, each: Slice) -> Iterator[bytes]:
         process, thread = _track(each.pid, 0), _track(each.pid, each.tid)

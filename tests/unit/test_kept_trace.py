@@ -135,8 +135,8 @@ def test_perfetto_gets_a_slice_for_each_call_that_ended(joblensd: ArtifactWriter
     events = [(packet.get(8), dict(protobuf.fields(packet[11]))) for packet in packets if 11 in packet]  # type: ignore[arg-type]
     begun, took = round((BEGUN + 1.25) * 1e9), 500_000_000
     assert [(when, event[9]) for when, event in events] == [
-        (round((BEGUN + 1.5) * 1e9), 3),
         (begun, 1),
+        (round((BEGUN + 1.5) * 1e9), 3),
         (begun + took, 2),
     ]
     assert len({event[11] for _, event in events}) == 1
@@ -148,7 +148,7 @@ def test_perfettos_own_schema_reads_it() -> None:
     made = perfetto.Perfetto("12.0")
     packets = b"".join(made.packets(kept_trace.slices(traced_calls.decode(content()))))
     trace = Trace.FromString(packets)
-    process, thread, thrown, begin, end = trace.packet
+    process, thread, begin, thrown, end = trace.packet
     assert process.track_descriptor.process.process_name == "job 12.0"
     assert (thread.track_descriptor.thread.pid, thread.track_descriptor.thread.tid) == (71, 72)
     assert thread.track_descriptor.parent_uuid == process.track_descriptor.uuid
@@ -163,3 +163,26 @@ def test_perfettos_own_schema_reads_it() -> None:
     ]
     assert begin.track_event.name == "main_loop" and end.timestamp - begin.timestamp == 500_000_000
     assert begin.track_event.track_uuid == thread.track_descriptor.uuid
+
+
+def test_perfetto_sees_each_end_with_its_begin() -> None:
+    """An end is that of what began last, and of one time what comes first in the file comes first."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    inner_first = [("b", 0, 50), ("c", 0, 50), ("a", 0, 100), ("d", 50, 90), ("e", 100, 1), ("z", 20, None)]
+    slices = [perfetto.Slice(name, 1, 1, 1000 + begun, took) for name, begun, took in inner_first]
+    trace = Trace.FromString(b"".join(perfetto.Perfetto("12.0").packets(slices)))
+    events = [(packet.timestamp, packet.track_event) for packet in trace.packet if packet.HasField("track_event")]
+    assert [when for when, _ in events] == sorted(when for when, _ in events)
+    stack: list[tuple[str, int]] = []
+    seen = {}
+    for when, event in events:
+        if event.type == event.TYPE_SLICE_BEGIN:
+            stack.append((event.name, when))
+        elif event.type == event.TYPE_SLICE_END:
+            name, begun = stack.pop()
+            seen[name] = (begun - 1000, when - begun, len(stack))
+    assert not stack and {name: (begun, took) for name, (begun, took, _) in seen.items()} == {
+        "a": (0, 100), "b": (0, 50), "c": (0, 50), "d": (50, 50), "e": (100, 1)
+    }  # fmt: skip
+    assert {name: deep for name, (_, _, deep) in seen.items()} == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 0}
