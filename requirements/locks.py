@@ -26,7 +26,7 @@ MACHINES = ("x86_64", "aarch64")
 GLIBC_MINOR = 28
 """Wheels may need glibc 2.28: Enterprise Linux 8 has it, and what is newer."""
 
-_NOT_INSTALLED = {"test", "hub"}  # extras of developers, and of a server that is no node
+_NOT_INSTALLED = {"test", "hub", "oidc", "postgresql"}  # of developers, and of a server that is no node
 
 
 class LockError(Exception):

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,15 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.artifacts import Artifacts
 from condor_joblens.hub.ingest.kafka_settings import read_settings
 from condor_joblens.hub.newer import Newer
+from condor_joblens.hub.postgres import Postgres
 from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.rules.settings import read_file as read_rules
 from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.store.old_names import MOST_MONTHS
 from condor_joblens.hub.token_file import TokenFile
+from condor_joblens.hub.web.access import Access
+from condor_joblens.hub.web.oidc_settings import OidcSettings
+from condor_joblens.hub.web.oidc_settings import read_settings as read_oidc
 from condor_joblens.hub.web.people import read_people
 
 CHILDREN = ("store", "ingest", "kafka", "collector", "rollups", "rules", "web")
@@ -36,6 +41,9 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _KAFKA_BYTES = 1 << 30
 """Of memory, for what takes records from Kafka: a broker can say anything. It takes 100 MB."""
+
+MOST_WEB = 32
+"""Processes of pages: each holds what it shows in memory of its own."""
 
 _HOPELESS = 3
 """The exit code of a process that would say the same again: what is kept is a newer hub's."""
@@ -82,6 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--sockets", metavar="FOLDER", type=Path, help="for people's pages.sock and the proxy's proxy.sock"
     )
     parser.add_argument("--proxy-user", metavar="NAME", default="", help="the site's proxy: believed about who asks")
+    parser.add_argument("--database", metavar="ADDRESS", default="", help="postgresql://ROLE@HOST/DATABASE")
+    parser.add_argument("--database-password", metavar="FILE", default="", help="that role's password")
+    parser.add_argument(
+        "--web-processes", metavar="N", type=int, default=1, choices=range(1, MOST_WEB + 1),
+        help="that make pages (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--oidc", metavar="FILE", default="", help="the site's OpenID provider, by which people log in")
     parser.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
     parser.add_argument("--logins", metavar="FILE", default="", help=argparse.SUPPRESS)  # the demo's: `CODE LOGIN`
     parser.add_argument("--listening", default="", help=argparse.SUPPRESS)  # descriptors, from the one that supervises
@@ -127,7 +142,13 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
         read_settings(options.kafka)
     if options.rules:
         read_rules(Path(options.rules))
+    if options.oidc:
+        _oidc(options)
+    if options.database:
+        Postgres(options.database, options.database_password).check()
     sockets = {word: _listening(word, options) for word in words}
+    names = {f"web {number}": "web" for number in range(2, options.web_processes + 1) if "web" in words}
+    names = {**{word: word for word in words}, **names}
     running: dict[str, subprocess.Popen[bytes]] = {}
     is_over = is_hopeless = False
 
@@ -138,24 +159,24 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     while not (is_over or is_hopeless):
-        for word in words:
-            if word in running and running[word].poll() is not None:
-                is_hopeless |= running[word].returncode == _HOPELESS
+        for name, word in names.items():
+            if name in running and running[name].poll() is not None:
+                is_hopeless |= running[name].returncode == _HOPELESS
                 if is_hopeless:
                     break
                 print(
-                    f"joblens-hub: {word} has ended ({running[word].returncode}); it is started again", file=sys.stderr
+                    f"joblens-hub: {name} has ended ({running[name].returncode}); it is started again", file=sys.stderr
                 )
-            if word not in running or running[word].poll() is not None:
+            if name not in running or running[name].poll() is not None:
                 numbers = [each.fileno() for each in sockets[word]]
                 listening = ["--listening", ",".join(map(str, numbers))] if numbers else []
                 command = [sys.executable, "-m", "condor_joblens.hub", word, *given, *listening]
-                running[word] = subprocess.Popen(command, pass_fds=numbers)
+                running[name] = subprocess.Popen(command, pass_fds=numbers)
         time.sleep(_PAUSE)
-    for word in reversed(running):  # the store last
-        running[word].terminate()
+    for process in reversed(running.values()):  # the store last
+        process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            running[word].wait(30)
+            process.wait(30)
     if is_hopeless:
         raise _Told("what is kept is a newer hub's")
 
@@ -255,16 +276,24 @@ def _rules(options: argparse.Namespace, given: Sequence[str]) -> None:
     from condor_joblens.hub.rules.entering import Entering
     from condor_joblens.hub.rules.posted import Posted
     from condor_joblens.hub.rules.watch import Watch
-    from condor_joblens.hub.web.access import Access
 
     store = store_of(options)
     store.wait_until_prepared()
     for number in (signal.SIGTERM, signal.SIGINT):  # what was not noted as told is told again
         signal.signal(number, signal.SIG_DFL)
     people = Path(options.people) if options.people else None
-    entering = Entering(options.control, Access(options.folder, say=_audited(options)))
+    entering = Entering(options.control, _access(options))
     kept = Firings(options.folder), Posted(options.folder)
     Watch(Path(options.rules), people, store, *kept, _say, entering=entering).run()
+
+
+def _access(options: argparse.Namespace) -> Access:
+    """Raises JobLensError, OSError."""
+    return Access(_database(options) or options.folder, say=_audited(options))
+
+
+def _database(options: argparse.Namespace) -> Postgres | None:
+    return Postgres(options.database, options.database_password) if options.database else None
 
 
 def _audited(options: argparse.Namespace) -> Callable[[str], None]:
@@ -292,7 +321,7 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
 
     from condor_joblens.hub.rules.posted import Posted
     from condor_joblens.hub.web import desk, site
-    from condor_joblens.hub.web.access import Access
+    from condor_joblens.hub.web.oidc import Provider
     from condor_joblens.hub.web.peers import PeerProtocol
 
     sockets = _listening("web", options)
@@ -307,21 +336,33 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
             options.people,
             proxy,
             desk.read_logins(options.logins),
-            Access(options.folder, say=_audited(options)),
+            _access(options),
             Artifacts(options.folder, options.artifact_bytes),
             Firings(options.folder),
             Posted(options.folder),
             options.rules,
             options.folder,
             options.control,
+            Provider(_oidc(options)) if options.oidc else None,
         )
     )
-    application = site.application(options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host))
+    application = site.application(
+        options.folder, [*_LOOPBACK, "[::1]", *options.host], bool(options.host), _database(options)
+    )
     config = uvicorn.Config(
         application, http=PeerProtocol, ws="none", proxy_headers=False, server_header=False, log_level="warning",
         access_log=False, limit_concurrency=512, lifespan="off", timeout_graceful_shutdown=5,
     )  # fmt: skip
     asyncio.run(uvicorn.Server(config).serve(sockets))
+
+
+def _oidc(options: argparse.Namespace) -> OidcSettings:
+    """Raises JobLensError, OSError."""
+    found = read_oidc(options.oidc)
+    host = urllib.parse.urlsplit(found.redirect).hostname or ""
+    if host not in (*_LOOPBACK, *options.host):
+        raise JobLensError(f"{options.oidc}: pages are at {host}, which no --host names: give --host {host}")
+    return found
 
 
 def _unix(path: Path) -> socket.socket:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.postgres import Postgres
 from condor_joblens.hub.syslog import Syslog
 from condor_joblens.hub.web.access import JOBS, MOST_DAYS, SCOPES, Access
 from condor_joblens.hub.web.people import read_people
@@ -52,13 +53,23 @@ def of_all_commands() -> argparse.ArgumentParser:
     common.add_argument(
         "--folder", metavar="FOLDER", type=Path, default=Path("/var/lib/joblens-hub"), help="the hub's (%(default)s)"
     )
+    common.add_argument(
+        "--database", metavar="ADDRESS", default="", help="postgresql://ROLE@HOST/DATABASE of the hub's"
+    )
+    common.add_argument("--database-password", metavar="FILE", default="", help="that role's password")
     common.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
     return common
 
 
 def access_of(options: argparse.Namespace) -> Access:
     """The hub's, with its audit copied where the options say. Raises JobLensError, OSError."""
-    return Access(folder_of_ours(options.folder), say=Syslog(options.syslog) if options.syslog else lambda line: None)
+    folder, say = folder_of_ours(options.folder), Syslog(options.syslog) if options.syslog else lambda line: None
+    return Access(database_of(options) or folder, say=say)
+
+
+def database_of(options: argparse.Namespace) -> Postgres | None:
+    """None: the hub's folder has all. Raises JobLensError, OSError."""
+    return Postgres(options.database, options.database_password) if options.database else None
 
 
 def folder_of_ours(folder: Path) -> Path:

@@ -15,11 +15,14 @@ import sqlite3
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from condor_joblens import __version__
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import artifacts, pseudonyms
+from condor_joblens.hub.database import FILE, Sqlite
 from condor_joblens.hub.newer import refuse_newer
+from condor_joblens.hub.postgres import COPIED, Postgres
 from condor_joblens.hub.rules import kept
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.client import Store
@@ -35,7 +38,6 @@ from condor_joblens.hub.store.schema import (
     VERSION_OF_ROW,
     server_readings,
 )
-from condor_joblens.hub.web import access
 
 FORMAT = 1
 """Of the folder."""
@@ -43,7 +45,7 @@ FORMAT = 1
 ABOUT, STORE = "backup.json", "store"
 """A file that is written last, by which a whole backup is known; and the engine's own folder."""
 
-_FILES = (access.FILE, kept.FILE)
+_FILES = (FILE, kept.FILE)
 
 AGAIN_SECONDS = 3600.0
 """Before the backup began: tables are copied one after the other, so what one made of another's rows is made again."""
@@ -51,8 +53,11 @@ AGAIN_SECONDS = 3600.0
 _POLL = 0.2
 
 
-def back_up(store: Store, folder: Path, target: Path) -> None:
-    """folder: the hub's. Raises JobLensError, OSError: nothing that is whole is there then."""
+def back_up(store: Store, folder: Path, target: Path, database: Postgres | None = None) -> None:
+    """folder: the hub's. database: where its tokens and audit are, if not there.
+
+    Raises JobLensError, OSError: nothing that is whole is there then.
+    """
     if store.version() is None:
         raise JobLensError(f"{folder} has no store: name the hub's folder by --folder")
     try:
@@ -62,7 +67,10 @@ def back_up(store: Store, folder: Path, target: Path) -> None:
     about = {"format": FORMAT, "hub": __version__, "store": store.version(), "begin": time.time()}
     _run(store, f"BACKUP DATABASE default TO File({_quoted(target / STORE)})")
     for name in _FILES:
-        _copy_sqlite(folder / name, target / name)
+        if name != FILE or database is None:
+            _copy_sqlite(folder / name, target / name)
+    if database is not None:
+        _write_access(database.read_all(), target)
     copy_artifacts(folder, target)
     _copy_key(folder, target)
     os.sync()
@@ -91,14 +99,20 @@ def refuse_used(folder: Path) -> None:
             raise JobLensError(f"{folder} has {name} already: restore into a folder that has nothing")
 
 
-def restore(store: Store, folder: Path, source: Path) -> None:
-    """store: an empty one, on the hub's folder. Raises JobLensError, OSError."""
+def restore(store: Store, folder: Path, source: Path, database: Postgres | None = None) -> None:
+    """store: an empty one, on the hub's folder. database: for tokens and audit, with its tables.
+
+    Raises JobLensError, OSError.
+    """
     begin = about_of(source)["begin"]
     _run(store, f"RESTORE DATABASE default FROM File({_quoted(source / STORE)})")
     store.prepare()
     _make_again(store, begin - AGAIN_SECONDS)
     for name in _FILES:
-        _copy_sqlite(source / name, folder / name)
+        if name != FILE or database is None:
+            _copy_sqlite(source / name, folder / name)
+    if database is not None:
+        database.write_all(_read_access(source))
     copy_artifacts(source, folder)
     _copy_key(source, folder)
 
@@ -139,6 +153,29 @@ def _copy_sqlite(source: Path, target: Path) -> None:
             one.backup(other)
     except sqlite3.Error as error:
         raise JobLensError(f"{source} can't be copied to {target}: {error}") from None
+
+
+def _write_access(rows: dict[str, list[tuple[Any, ...]]], target: Path) -> None:
+    """As a hub without PostgreSQL has them: one kind of backup serves both. Raises JobLensError."""
+    with Sqlite(target).connection() as connection:
+        for table, columns in COPIED.items():
+            places = ", ".join("?" for _ in columns)
+            for row in rows[table]:
+                connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", row)
+
+
+def _read_access(source: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Raises JobLensError."""
+    if not (source / FILE).exists():
+        return {table: [] for table in COPIED}
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(source / FILE))}?mode=ro", uri=True)) as connection:
+            return {
+                table: connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY id").fetchall()
+                for table, columns in COPIED.items()
+            }
+    except sqlite3.Error as error:
+        raise JobLensError(f"{source / FILE} can't be read: {error}") from None
 
 
 def _copy_key(source: Path, target: Path) -> None:

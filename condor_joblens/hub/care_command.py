@@ -12,10 +12,12 @@ from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import backups
-from condor_joblens.hub.access_command import access_of, folder_of_ours, of_all_commands, who_types
+from condor_joblens.hub.access_command import access_of, database_of, folder_of_ours, of_all_commands, who_types
 from condor_joblens.hub.artifacts import Artifacts
+from condor_joblens.hub.database import VERSION
 from condor_joblens.hub.forget import forget, person_of
 from condor_joblens.hub.own_store import own_store
+from condor_joblens.hub.postgres import Postgres
 from condor_joblens.hub.pseudonyms import of_folder
 from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.store import migrations
@@ -31,8 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backup = words.add_parser("backup", parents=[common], help="copies all that the hub keeps, while it runs")
     backup.add_argument("target", metavar="FOLDER", type=Path, help="that is not there yet")
     restore = words.add_parser("restore", parents=[common], help="makes a hub's folder of a backup; no hub may run")
+    restore.add_argument("--hub-role", metavar="NAME", default="", help="in the database: what a hub needs is granted")
     restore.add_argument("source", metavar="FOLDER", type=Path, help="of `backup`")
-    words.add_parser("migrate", parents=[common], help="makes what an older hub has kept as this one keeps it")
+    migrate = words.add_parser(
+        "migrate", parents=[common], help="makes what an older hub has kept as this one keeps it"
+    )
+    migrate.add_argument("--hub-role", metavar="NAME", default="", help="in the database: what a hub needs is granted")
     one = words.add_parser("forget", parents=[common], help="takes a person out: jobs, tokens, sessions, mappings")
     one.add_argument("person", help="as the file of people calls him")
     one.add_argument("--people", metavar="FILE", type=Path, help="that the hub reads; his section goes, too")
@@ -49,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _backup(options: argparse.Namespace) -> int:
     with own_store(folder_of_ours(options.folder)) as store:
-        backups.back_up(store, options.folder, options.target.absolute())
+        backups.back_up(store, options.folder, options.target.absolute(), database_of(options))
     print(f"all that {options.folder} keeps is in {options.target}, but for sessions of browsers")
     return 0
 
@@ -59,14 +65,22 @@ def _restore(options: argparse.Namespace) -> int:
     backups.about_of(source)
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     backups.refuse_used(folder_of_ours(options.folder))
+    database = database_of(options)
+    if database is not None:
+        _prepare(database, options)
     with own_store(options.folder, is_to_be_alone=True) as store:
-        backups.restore(store, options.folder, source)
+        backups.restore(store, options.folder, source, database)
     print(f"{options.folder} keeps what {source} has; tokens that were ended since are good again: see `token list`")
     return 0
 
 
 def _migrate(options: argparse.Namespace) -> int:
-    Access(folder_of_ours(options.folder))
+    database = database_of(options)
+    if database is not None:
+        before = _prepare(database, options)
+        print(f"{database.name} is of version {VERSION}; " + (f"it was {before}" if before else "there was none"))
+    else:
+        Access(folder_of_ours(options.folder))
     Artifacts(options.folder, 0)
     Firings(options.folder)
     with own_store(options.folder) as store:
@@ -74,6 +88,18 @@ def _migrate(options: argparse.Namespace) -> int:
     was = "there was none" if found is None else f"it was {found}"
     print(f"the store of {options.folder} is of version {migrations.VERSION}; {was}")
     return 0
+
+
+def _prepare(database: Postgres, options: argparse.Namespace) -> int:
+    """As the role that is to own the tables: makes them; which version they were. Raises JobLensError."""
+    from condor_joblens.hub.web.site import configure, make_session_table
+
+    was = database.prepare()
+    configure(folder_of_ours(options.folder), [], False, database)
+    make_session_table()
+    if getattr(options, "hub_role", ""):
+        database.grant(options.hub_role)
+    return was
 
 
 def _forget(options: argparse.Namespace) -> int:
@@ -105,7 +131,7 @@ def _forget(options: argparse.Namespace) -> int:
             Firings(folder),
             options.people if can_change else None,
             who_types(),
-            lambda logins: end_sessions(folder, logins),
+            lambda logins: end_sessions(folder, logins, database_of(options)),
         )
         print(f"gone: {found}")
         left = Forgetter(store, person.jobs).count()

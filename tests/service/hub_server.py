@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -54,16 +55,29 @@ def package_folder(name: str) -> Path:
     return Path(found.submodule_search_locations[0])
 
 
+def copy_package(name: str, target: Path) -> None:
+    """All files of a package of the tests, which the hub's user may not enter."""
+    for file in importlib.metadata.files(name) or ():
+        if ".." not in file.parts and "__pycache__" not in file.parts:
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(file.locate()), target / file)
+
+
 class Hub(Server):
     """Takes records at `url`; `tokens` are those of the nodes."""
 
     name = "hub"
 
     def __init__(
-        self, folder: Path, nodes: Sequence[str] = ("node1", "node2"), kafka: str = "", rules: str = ""
+        self,
+        folder: Path,
+        nodes: Sequence[str] = ("node1", "node2"),
+        kafka: str = "",
+        rules: str = "",
+        packages: Sequence[str] = (),
     ) -> None:
-        """rules: the file of `--rules`. kafka: that of `--kafka`, as text; empty: nothing comes from there, and its
-        queue is the file `queue`.
+        """rules: that of `--rules`. packages: of other extras. kafka: that of `--kafka`, as text; empty: nothing
+        comes from there, and its queue is the file `queue`.
         """
         self.folder, self.log = folder, folder / "log"
         self.process = None
@@ -86,6 +100,9 @@ class Hub(Server):
             self.kafka.write_text(f"{kafka}queue = {folder}/condor_q -global\n")
             for package in ("kafka", "crc32c"):  # of the tests, which the hub's user may not enter
                 shutil.copytree(package_folder(package), folder / "program" / package)
+        for package in packages:
+            copy_package(package, folder / "program")
+        self.more: list[str] = []
         (folder / "kept").mkdir()
         (folder / "sockets").mkdir(mode=0o755)
         if os.getuid() == 0:
@@ -105,6 +122,7 @@ class Hub(Server):
         records += ["--people", str(self.people), "--sockets", f"{self.folder}/sockets", "--proxy-user", "daemon"]
         records += ["--kafka", str(self.kafka)] if self.kafka else []
         files += ["--rules", str(self.rules)] if self.rules else []
+        files += self.more
         return [os.path.realpath(sys.executable), "-m", "condor_joblens.hub", "run", *files, *records]
 
     def as_user(self) -> list[str]:

@@ -13,8 +13,9 @@ import pytest
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import access_command
+from condor_joblens.hub.database import FILE
 from condor_joblens.hub.syslog import Syslog
-from condor_joblens.hub.web.access import FILE, MOST_DAYS, MOST_TOKENS, Access
+from condor_joblens.hub.web.access import MOST_DAYS, MOST_TOKENS, Access
 
 JOBS = frozenset({"jobs"})
 

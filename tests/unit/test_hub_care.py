@@ -11,10 +11,11 @@ import pytest
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub import backups
+from condor_joblens.hub.database import FILE, VERSION
 from condor_joblens.hub.forget import Renamer, names_of_jobs, person_of, take_section
 from condor_joblens.hub.newer import Newer
 from condor_joblens.hub.store import migrations
-from condor_joblens.hub.web.access import FILE, JOBS, VERSION, Access
+from condor_joblens.hub.web.access import JOBS, Access
 
 PEOPLE = """# who sees what
 [anna]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.hub.web.desk import MOST_CODES, Desk
+from condor_joblens.hub.web.access import MOST_CODES, Access
+from condor_joblens.hub.web.desk import Desk
 from condor_joblens.hub.web.gaps import gaps
 from condor_joblens.hub.web.health import duration, health, size, span
 from condor_joblens.hub.web.people import Person, read_people
@@ -46,8 +47,8 @@ def test_people_are_read() -> None:
     [
         ("login = unix:x", "can't be read"),
         ("[a]\nrole = king", "the role is one of"),
-        ("[a]\nlogin = alice", "is no unix:NAME"),
-        ("[a]\nlogin = unix:", "is no unix:NAME"),
+        ("[a]\nlogin = alice", "is none of unix:NAME"),
+        ("[a]\nlogin = unix:", "is none of unix:NAME"),
         ("[a]\njobs = alice", "is no OWNER@SCHEDD"),
         ("[a]\nhobby = x", "there is no hobby"),
         ("[a]\nrole = manager\ngroups = x", "is no GROUP@SCHEDD"),
@@ -195,10 +196,10 @@ def test_a_record_without_its_time_is_of_an_unknown_job_and_breaks_no_page() -> 
 
 
 def test_a_person_has_a_few_codes_and_takes_none_from_others(tmp_path: Path) -> None:
-    desk = Desk(Asked(), str(tmp_path / "people"))  # type: ignore[arg-type]
-    hers = desk.new_code("unix:alice")
-    his = [desk.new_code("unix:bob") for _ in range(3 * MOST_CODES)]
-    assert len(desk._codes) == 1 + MOST_CODES
+    access, another = Access(tmp_path), Access(tmp_path)
+    desk = Desk(Asked(), str(tmp_path / "people"), access=another)  # type: ignore[arg-type]
+    hers = access.new_code("unix:alice")
+    his = [access.new_code("unix:bob") for _ in range(3 * MOST_CODES)]
     assert desk.redeem(hers) == "unix:alice" and desk.redeem(hers) == ""
     assert [desk.redeem(code) for code in his[-MOST_CODES - 1 :]] == ["", *["unix:bob"] * MOST_CODES]
 

@@ -1,15 +1,12 @@
-"""Tokens of people, and who did what: SQLite, in the hub's folder.
+"""Tokens of people, codes by which browsers log in, and who did what.
 
-A token is kept as its digest, and is never taken away, only ended. Rows of the audit are added and nothing else:
-triggers refuse to change or delete one. Whoever is the hub's user on its machine can take the triggers away, and so
-does `joblens-hub forget`, which writes another name for a person's.
+A token is kept as its digest, and is never taken away, only ended. Rows of the audit are added and nothing else: the
+database refuses to change or delete one. `joblens-hub forget` alone writes another name for a person's.
 """
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +15,7 @@ from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.tokens import digest
-from condor_joblens.hub.newer import refuse_newer
-
-VERSION = 1
-"""Of the file's tables: SQLite's user_version. Those of the first hubs say 0, and are the same."""
-
-FILE = "access.sqlite3"
-"""In the hub's folder."""
+from condor_joblens.hub.database import Connection, Database, Sqlite
 
 JOBS, SUMMARY, ALARM, OWN = "jobs", "summary", "alarm", "own"
 SCOPES = {
@@ -39,6 +30,10 @@ MOST_DAYS = 366
 MOST_TOKENS = 32
 """Of one person, that are not over."""
 
+CODE_SECONDS = 300.0
+MOST_CODES = 8
+"""Of one person; of more, the oldest is over."""
+
 LOOK_SECONDS = 3600.0
 """The same look is noted once in this time."""
 
@@ -46,25 +41,8 @@ LOGIN_SECONDS = 12 * 3600.0
 """And the same log-in without a session."""
 
 _PREFIX = "joblens_"
-_WAIT = 10.0  # seconds for another process that writes
 _MOST_TEXT = 400
 _MOST_NOTED = 10_000
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS tokens (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, person TEXT NOT NULL, scopes TEXT NOT NULL,
-    made REAL NOT NULL, until REAL NOT NULL, ended REAL, note TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS audit (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
-    about TEXT NOT NULL);
-"""
-_STAYS = "BEGIN SELECT RAISE(ABORT, 'rows of the audit stay as they are'); END"
-_TRIGGERS = {
-    "audit_is_not_changed": f"BEFORE UPDATE ON audit {_STAYS}",
-    "audit_is_not_deleted": f"BEFORE DELETE ON audit {_STAYS}",
-    "audit_is_not_replaced": f"BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id) {_STAYS}",
-}
-"""A row that INSERT OR REPLACE takes away fires no trigger of DELETE: https://www.sqlite.org/lang_conflict.html"""
 
 
 @dataclass(frozen=True)
@@ -95,29 +73,19 @@ class Row:
 
 
 class Access:
-    """The file. Any thread and several processes may use it. All methods raise JobLensError if it can't be used."""
+    """All of it. Any thread and several processes may use it. All methods raise JobLensError if it can't be used."""
 
     def __init__(
-        self, folder: Path, clock: Callable[[], float] = time.time, say: Callable[[str], None] = lambda line: None
+        self,
+        kept: Path | Database,
+        clock: Callable[[], float] = time.time,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """say: is given each new row of the audit, for a log elsewhere."""
-        self._path, self._clock, self._say = folder / FILE, clock, say
+        """kept: the hub's folder, or another database. say: is given each new row of the audit, for a log elsewhere."""
+        self._database = Sqlite(kept) if isinstance(kept, Path) else kept
+        self._clock, self._say = clock, say
         self._noted: dict[tuple[str, str, str], float] = {}
         self._lock = threading.Lock()
-        with self._connection() as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            refuse_newer(str(self._path), version, VERSION)
-            connection.executescript(f"{_TABLES} PRAGMA user_version = {VERSION};")
-            _make_triggers(connection)
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        """What is done with it is kept whole, or not at all."""
-        try:
-            with contextlib.closing(sqlite3.connect(self._path, timeout=_WAIT)) as connection, connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise JobLensError(f"{self._path} can't be used: {error}") from None
 
     def add(self, person: str, scopes: frozenset[str], days: int, by: str, note: str = "") -> tuple[Token, str]:
         """A new token, and its secret, which is kept nowhere. by: who makes it."""
@@ -128,23 +96,23 @@ class Access:
         if not 1 <= days <= MOST_DAYS:
             raise JobLensError(f"a token is good for 1 to {MOST_DAYS} days")
         now, secret = self._clock(), _PREFIX + secrets.token_urlsafe(32)
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             (living,) = connection.execute(
                 "SELECT count(*) FROM tokens WHERE person = ? AND ended IS NULL AND until > ?", (person, now)
             ).fetchone()
             if living >= MOST_TOKENS:
                 raise JobLensError(f"{printable(person)} has {living} tokens: end one first")
             values = (digest(secret), person, ",".join(sorted(scopes)), now, now + 86400 * days, printable(note, 200))
-            place = connection.execute(
+            place = connection.insert(
                 "INSERT INTO tokens (digest, person, scopes, made, until, note) VALUES (?, ?, ?, ?, ?, ?)", values
-            ).lastrowid
+            )
             scope = ",".join(sorted(scopes))
             self._add_row(connection, by, "token made", f"{place} of {person}, {scope}, for {days} days")
         return next(token for token in self.tokens() if token.id == place), secret
 
     def end(self, number: int, by: str) -> Token:
         """From now on nobody is admitted by it."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             done = connection.execute(
                 "UPDATE tokens SET ended = ? WHERE id = ? AND ended IS NULL", (self._clock(), number)
             )
@@ -155,16 +123,38 @@ class Access:
 
     def tokens(self) -> list[Token]:
         """All that were ever made, in the order in which they were."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             rows = connection.execute(f"{_TOKENS} ORDER BY id").fetchall()
         return [_token(row) for row in rows]
 
     def by_secret(self, secret: str) -> Token | None:
         """None: there is no such token, or it is over."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             row = connection.execute(f"{_TOKENS} WHERE digest = ?", (digest(secret),)).fetchone()
         found = _token(row) if row else None
         return None if found is None or found.is_over(self._clock()) else found
+
+    # --- codes
+
+    def new_code(self, login: str) -> str:
+        """By which a browser can log in so, once, for a few minutes, at any process of this hub."""
+        code, now = secrets.token_urlsafe(24), self._clock()
+        with self._database.connection() as connection:
+            connection.execute("DELETE FROM codes WHERE until <= ?", (now,))
+            his = connection.execute("SELECT digest FROM codes WHERE login = ? ORDER BY until", (login,)).fetchall()
+            for (old,) in his[: max(len(his) - MOST_CODES + 1, 0)]:
+                connection.execute("DELETE FROM codes WHERE digest = ?", (old,))
+            values = (digest(code), login, now + CODE_SECONDS)
+            connection.execute("INSERT INTO codes (digest, login, until) VALUES (?, ?, ?)", values)
+        return code
+
+    def redeem(self, code: str) -> str:
+        """Whose the code was, which is over now; empty: nobody's."""
+        with self._database.connection() as connection:
+            values = (digest(code),)
+            row = connection.execute("SELECT login, until FROM codes WHERE digest = ?", values).fetchone()
+            is_ours = row and connection.execute("DELETE FROM codes WHERE digest = ?", values).rowcount == 1
+        return str(row[0]) if is_ours and self._clock() < row[1] else ""
 
     # --- the audit
 
@@ -174,7 +164,7 @@ class Access:
         with self._lock:
             if once_in and now - self._noted.get(same, float("-inf")) < once_in:
                 return
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             self._add_row(connection, who, what, about)
         with self._lock:
             self._noted[same] = now
@@ -183,13 +173,13 @@ class Access:
 
     def audit(self, since: float = 0.0) -> Iterator[Row]:
         """Its rows, the oldest first. since: epoch seconds."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             rows = connection.execute("SELECT time, who, what, about FROM audit WHERE time >= ? ORDER BY id", (since,))
             yield from (Row(*row) for row in rows)
 
     def about(self) -> list[str]:
         """What the audit's rows are about, each once."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             return [text for (text,) in connection.execute("SELECT DISTINCT about FROM audit")]
 
     def forget(
@@ -199,32 +189,23 @@ class Access:
 
         anew: what stands in the audit -> what stands there from now on. said: of these numbers, the row about it.
         """
-        with self._connection() as connection:
-            connection.execute("PRAGMA secure_delete = ON")
-            connection.execute("BEGIN IMMEDIATE")
+        with self._database.connection() as connection:
+            self._database.begin_rewrite(connection)
             tokens = connection.execute("DELETE FROM tokens WHERE person = ?", (person,)).rowcount
-            for name in _TRIGGERS:
-                connection.execute(f"DROP TRIGGER {name}")
             changed = 0
             for number, who, about in connection.execute("SELECT id, who, about FROM audit").fetchall():
                 if (now := (anew(who), anew(about))) != (who, about):
                     connection.execute("UPDATE audit SET who = ?, about = ? WHERE id = ?", (*now, number))
                     changed += 1
-            _make_triggers(connection)
+            self._database.end_rewrite(connection)
             self._add_row(connection, by, "person forgotten", said(tokens, changed))
-        with self._connection() as connection:
-            connection.execute("VACUUM")
+        self._database.purge()
         return tokens, changed
 
-    def _add_row(self, connection: sqlite3.Connection, who: str, what: str, about: str) -> None:
+    def _add_row(self, connection: Connection, who: str, what: str, about: str) -> None:
         values = (self._clock(), *(printable(text, _MOST_TEXT) for text in (who, what, about)))
         connection.execute("INSERT INTO audit (time, who, what, about) VALUES (?, ?, ?, ?)", values)
         self._say(f"audit: {values[1]}: {values[2]}: {values[3]}")
-
-
-def _make_triggers(connection: sqlite3.Connection) -> None:
-    for name, what in _TRIGGERS.items():
-        connection.execute(f"CREATE TRIGGER IF NOT EXISTS {name} {what}")
 
 
 _TOKENS = "SELECT id, person, scopes, made, until, ended, note FROM tokens"

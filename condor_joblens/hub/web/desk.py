@@ -1,9 +1,8 @@
-"""What all requests share: the store, its answers, the people, and codes by which a browser logs in."""
+"""What all requests share: the store, its answers, and the people."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import threading
 import time
@@ -18,14 +17,12 @@ from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.rules.posted import Posted
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.web.access import Access
+from condor_joblens.hub.web.login_rates import LoginRates
+from condor_joblens.hub.web.oidc import Provider
 from condor_joblens.hub.web.people import Person, read_people
 from condor_joblens.hub.web.shared import Shared
 from condor_joblens.hub.web.store_shares import StoreShares
 from condor_joblens.hub.web.streams import Streams
-
-CODE_SECONDS = 300.0
-MOST_CODES = 8
-"""Of one person; of more, the oldest is over."""
 
 
 @dataclass
@@ -43,12 +40,13 @@ class Desk:
     rules_file: str = ""
     folder: Path | None = None  # the hub's, with the key of pseudonyms
     control: str = ""  # the socket of the relay server, by which entries are said; empty: there are none
+    oidc: Provider | None = None
+    login_rates: LoginRates = field(default_factory=LoginRates)
     shared: Shared = field(default_factory=Shared)
     shares: StoreShares = field(default_factory=StoreShares)
     streams: Streams = field(default_factory=Streams)
     _people: dict[str, Person] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
-    _codes: dict[str, tuple[str, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def people_by_login(self) -> dict[str, Person]:
@@ -90,24 +88,14 @@ class Desk:
         """Who is called so in the file, as it is now; None: nobody who can log in."""
         return next((one for one in self.people_by_login().values() if one.name == name), None)
 
-    def new_code(self, login: str) -> str:
-        """By which a browser can log in so, once, for a few minutes."""
-        code = secrets.token_urlsafe(24)
-        now = time.monotonic()
-        with self._lock:
-            self._codes = {one: (who, end) for one, (who, end) in self._codes.items() if end > now}
-            for one in [one for one, (who, _) in self._codes.items() if who == login][: 1 - MOST_CODES]:
-                del self._codes[one]
-            self._codes[code] = (login, now + CODE_SECONDS)
-        return code
-
     def redeem(self, code: str) -> str:
-        """Whose the code was; empty: nobody's, or it is over. It is over now, if it is none of the demo's."""
+        """Whose the code was; empty: nobody's, or it is over. It is over now, if it is none of the demo's.
+
+        Raises JobLensError.
+        """
         if code in self.standing:
             return self.standing[code]
-        with self._lock:
-            login, end = self._codes.pop(code, ("", 0.0))
-        return login if time.monotonic() < end else ""
+        return self.access.redeem(code) if self.access else ""
 
 
 def read_logins(path: str) -> dict[str, str]:

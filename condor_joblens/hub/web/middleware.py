@@ -15,6 +15,8 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.web.access import JOBS, LOGIN_SECONDS, LOOK_SECONDS, OWN, SUMMARY
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.entries import may
+from condor_joblens.hub.web.logins import login_page
+from condor_joblens.hub.web.oidc_settings import ANSWER
 from condor_joblens.hub.web.peers import PEER, PROXY
 from condor_joblens.hub.web.people import REMOTE, UNIX
 from condor_joblens.hub.web.who_sees import Role
@@ -24,6 +26,9 @@ Answer = Callable[[HttpRequest], HttpResponse]
 API, BEARER = "/api/", "Bearer "
 EVERYTHING = frozenset((JOBS, SUMMARY))
 """What is asked without a token may ask for."""
+
+OPEN = ("/login", "/login/oidc", ANSWER, "/favicon.ico")
+"""Pages for those who have not logged in."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -54,7 +59,7 @@ def viewer(get_response: Answer) -> Answer:
 
     def answer(request: Any) -> HttpResponse:
         request.scopes = EVERYTHING
-        is_open = request.path in ("/login", "/favicon.ico") or request.path.startswith("/static/")
+        is_open = request.path in OPEN or request.path.startswith("/static/")
         try:
             if request.path.startswith(API) and request.headers.get("Authorization", "").startswith(BEARER):
                 why = _by_token(request)
@@ -79,7 +84,7 @@ def _refused(request: Any, why: str, status: int) -> HttpResponse:
     if request.path.endswith(".json") or request.path.startswith(API):
         return JsonResponse({"error": why}, status=status)
     if status == 401:
-        return render(request, "login.html", {"why": why}, status=status)
+        return login_page(request, why, status)
     return render(request, "gone.html", {"why": why, "page": "gone", "asks_again": True}, status=status)
 
 

@@ -22,7 +22,9 @@ from condor_joblens.hub.web.who_sees import Role
 
 _ADDRESS = re.compile(r"[A-Za-z0-9._+=-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 
-UNIX, REMOTE = "unix", "remote"
+UNIX, REMOTE, OIDC = "unix", "remote", "oidc"
+WAYS = (UNIX, REMOTE, OIDC)
+"""How somebody logs in: by a Unix socket's peer, what the proxy says, or an OpenID provider."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Person:
 
     name: str
     role: Role
-    logins: frozenset[str]  # unix:NAME, by a Unix socket's peer; remote:NAME, by what the proxy says
+    logins: frozenset[str]  # WAY:NAME
     jobs: tuple[tuple[str, str], ...]  # owner and schedd
     groups: tuple[tuple[str, str], ...] = ()  # accounting group and schedd, of a manager
     former: tuple[tuple[str, int], ...] = ()  # pseudonyms in old rows -> the place in `jobs` of who that is
@@ -70,8 +72,10 @@ def _person(name: str, section: configparser.SectionProxy) -> Person:
         raise JobLensError(f"{printable(name)}: the role is one of {roles}") from None
     logins = frozenset(_list(section.get("login", "")))
     for login in logins:
-        if login.partition(":")[0] not in (UNIX, REMOTE) or not login.partition(":")[2]:
-            raise JobLensError(f"{printable(name)}: {printable(login)} is no unix:NAME or remote:NAME")
+        way, _, who = login.partition(":")
+        if way not in WAYS or not who:
+            ways = ", ".join(f"{one}:NAME" for one in WAYS)
+            raise JobLensError(f"{printable(name)}: {printable(login)} is none of {ways}")
     jobs, groups = _at_schedds(name, section, "jobs", "OWNER"), _at_schedds(name, section, "groups", "GROUP")
     if groups and role is not Role.MANAGER:
         raise JobLensError(f"{printable(name)}: a {role.value} has no groups: write role = manager")

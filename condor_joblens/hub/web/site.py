@@ -14,21 +14,24 @@ from django.core.management import call_command
 from django.urls import path, re_path
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from condor_joblens.hub.postgres import Postgres
+
 urlpatterns: list[Any] = []
 handler404 = "condor_joblens.hub.web.views.not_found"
 """Django looks for them in this module."""
 
 
-def configure(folder: Path, hosts: list[str], is_secure: bool) -> None:
+def configure(folder: Path, hosts: list[str], is_secure: bool, database: Postgres | None = None) -> None:
     """Django, once a process.
 
-    folder: where sessions and their key are kept; is_secure: browsers come by https alone.
+    folder: where the key of sessions is, and they, if there is no database; is_secure: browsers come by https alone.
     """
+    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "web.sqlite3")}
     settings.configure(
         SECRET_KEY=_key(folder / "web.key"),
         ALLOWED_HOSTS=hosts,
         ROOT_URLCONF=__name__,
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "web.sqlite3")}},
+        DATABASES={"default": database.django() if database else sqlite},
         INSTALLED_APPS=["django.contrib.sessions"],
         MIDDLEWARE=[
             "condor_joblens.hub.web.middleware.headers",
@@ -56,17 +59,24 @@ def configure(folder: Path, hosts: list[str], is_secure: bool) -> None:
         APPEND_SLASH=False,
     )
     django.setup()
+    if database is None:
+        make_session_table()
+
+
+def make_session_table() -> None:
+    """As the role that is to own it, where there are roles."""
     call_command("migrate", verbosity=0, interactive=False)
 
 
-def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
+def application(folder: Path, hosts: list[str], is_secure: bool, database: Postgres | None = None) -> Any:
     """The ASGI application."""
-    configure(folder, hosts, is_secure)
+    configure(folder, hosts, is_secure, database)
     from condor_joblens.hub.web import (
         artifact_views,
         entry_views,
         leak_views,
         node_views,
+        oidc_views,
         queue_views,
         rule_views,
         server_views,
@@ -128,6 +138,8 @@ def application(folder: Path, hosts: list[str], is_secure: bool) -> Any:
         *routes(),
         path("alive", require_GET(views.alive)),
         path("login", require_http_methods(["GET", "POST"])(views.login)),
+        path("login/oidc", require_GET(oidc_views.begin)),
+        path("login/oidc/answer", require_GET(oidc_views.finish)),
         path("logout", require_http_methods(["POST"])(views.logout)),
         path("favicon.ico", require_GET(views.static), {"name": "icon.svg"}),  # asked for beside what is no page
         path("static/<str:name>", require_GET(views.static)),

@@ -27,6 +27,7 @@ from condor_joblens.hub.web.bands import band
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.firing_reads import red_firings
 from condor_joblens.hub.web.health import duration, moment, size, span
+from condor_joblens.hub.web.logins import begin_session, login_page
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.pool import FRESH_SECONDS
@@ -542,26 +543,25 @@ def not_found(request: Any, exception: Exception) -> HttpResponse:
 
 def login(request: Any) -> HttpResponse:
     """By a socket: a code for a browser. In a browser: the code becomes a session."""
+    access = desk().access
     if request.META.get("REMOTE_ADDR", "").startswith(f"{PEER}:"):
-        if request.viewer is None:
+        if request.viewer is None or access is None:
             return JsonResponse({"error": "nobody here has this login"}, status=401)
-        return JsonResponse({"path": f"/login?code={desk().new_code(request.login)}"})
+        try:
+            return JsonResponse({"path": f"/login?code={access.new_code(request.login)}"})
+        except JobLensError as error:
+            print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
+            return JsonResponse({"error": "the hub can't keep a code for now"}, status=503)
     if request.method == "POST":
-        found = desk().redeem(request.POST.get("code", ""))
+        try:
+            found = desk().redeem(request.POST.get("code", ""))
+        except JobLensError as error:
+            print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
+            return login_page(request, "the hub can't look at its codes for now", 503)
         if found:
-            person, access = desk().people_by_login().get(found), desk().access
-            if person is not None and access is not None:
-                try:
-                    access.note(person.name, "log-in", f"{found}, a browser's session")
-                except JobLensError as error:
-                    print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
-                    return render(request, "login.html", {"why": "the hub can't note who logs in for now"}, status=503)
-            request.session.flush()
-            request.session["login"] = found
-            SessionStore.clear_expired()
-            return HttpResponseRedirect("/")
-        return render(request, "login.html", {"why": "this code is over, or was used: ask for another"}, status=401)
-    return render(request, "login.html", {"code": request.GET.get("code", "")[:100]})
+            return begin_session(request, found) or HttpResponseRedirect("/")
+        return login_page(request, "this code is over, or was used: ask for another", 401)
+    return login_page(request, code=request.GET.get("code", "")[:100])
 
 
 def logout(request: Any) -> HttpResponse:

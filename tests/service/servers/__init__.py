@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import random
 import shutil
@@ -20,7 +21,7 @@ import time
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 300
@@ -356,6 +357,104 @@ scrape_configs:
 
     def answers(self) -> bool:
         return _answers(f"{self.url}/-/ready")
+
+
+class OidcProvider(Server):
+    """npm's oidc-provider at `issuer`, for one client. Who logs in there types a name, which is his `sub`.
+
+    For browsers, localhost is another site than 127.0.0.1.
+    """
+
+    name = "oidc_provider"
+
+    def __init__(self, folder: Path, client: str, secret: str, redirect: str) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        self.issuer = f"http://localhost:{self.port}"
+        given = {"port": self.port, "issuer": self.issuer, "client": client, "secret": secret, "redirect": redirect}
+        (folder / "settings.json").write_text(json.dumps(given))
+
+    def command(self) -> list[str]:
+        return ["node", str(self.files / "oidc_provider.mjs"), str(self.folder / "settings.json")]
+
+    def answers(self) -> bool:
+        return _answers(f"{self.issuer}/.well-known/openid-configuration")
+
+
+class Postgres(Server):
+    """Debian's PostgreSQL with an empty database `joblens` at 127.0.0.1, of the role `owner`, and a role `hub`."""
+
+    USER = 65534
+    """It does not run as root."""
+
+    PASSWORDS: ClassVar = {"postgres": "eel", "owner": "carp", "hub": "perch"}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        for role, password in self.PASSWORDS.items():
+            (folder / role).write_text(password + "\n")
+            (folder / role).chmod(0o644)
+        (folder / "data").mkdir()
+        if os.getuid() == 0:
+            os.chown(folder / "data", self.USER, self.USER)
+        first = ["-U", "postgres", "-A", "scram-sha-256", f"--pwfile={folder}/postgres", "--no-sync", "-E", "UTF8"]
+        self._run("initdb", "-D", f"{folder}/data", "--locale=C", *first)
+
+    def fetch(self) -> Path:
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+        if not found:
+            raise Unavailable("the Debian package postgresql is missing: make test-env installs it")
+        return found[-1].parent
+
+    def start(self) -> None:
+        is_new = not self.log.exists()
+        super().start()
+        if is_new:
+            self.query("CREATE ROLE owner LOGIN PASSWORD 'carp'", "CREATE ROLE hub LOGIN PASSWORD 'perch'")
+            self.query("CREATE DATABASE joblens OWNER owner")
+
+    def command(self) -> list[str]:
+        options = {"listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": "", "fsync": "off"}
+        return [
+            str(self.files / "postgres"),
+            *("-D", f"{self.folder}/data"),
+            *(part for name, value in options.items() for part in ("-c", f"{name}={value}")),
+        ]
+
+    def answers(self) -> bool:
+        import psycopg
+
+        try:
+            self.query("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def as_user(self) -> list[str]:
+        return [f"--reuid={self.USER}", f"--regid={self.USER}", "--clear-groups"] if os.getuid() == 0 else []
+
+    def address(self, role: str, database: str = "joblens") -> str:
+        """Without its password, which is in the file `role`."""
+        return f"postgresql://{role}@127.0.0.1:{self.port}/{database}"
+
+    def query(self, *statements: str, role: str = "postgres", database: str = "postgres") -> list[tuple[Any, ...]]:
+        """One after the other; rows of the last."""
+        import psycopg
+
+        with psycopg.connect(
+            self.address(role, database), password=self.PASSWORDS[role], autocommit=True, connect_timeout=10
+        ) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def _run(self, *command: str) -> None:
+        program, *arguments = command
+        subprocess.run(
+            ["setpriv", *self.as_user(), str(self.files / program), *arguments],
+            check=True, capture_output=True, cwd=self.folder,
+        )  # fmt: skip
 
 
 class Nginx(Server):

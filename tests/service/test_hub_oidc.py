@@ -1,0 +1,165 @@
+"""Log-in to the hub's pages by a real OpenID provider: npm's oidc-provider."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import itertools
+import re
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server import ALICE, Hub, access
+from servers import OidcProvider
+
+PEOPLE = f"{ALICE.replace('remote:alice', 'remote:alice, oidc:a1')}[Bob]\nlogin = remote:b1\njobs = b1@ap.example.org\n"
+"""At the provider, Alice is a1. Its b1 is nobody here, though Bob is called so elsewhere."""
+
+
+PLACES = itertools.count(1)
+PATIENCE = 120_000
+
+
+class Browser:
+    """Follows redirections and keeps cookies, as a browser does."""
+
+    def __init__(self, *handlers: Any) -> None:
+        self.cookies = http.cookiejar.CookieJar()
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies), *handlers)
+        self._opener.addheaders = [("X-Forwarded-For", f"192.0.2.{next(PLACES)}")]  # as the site's proxy says it
+
+    def open(self, address: str, **form: str) -> tuple[int, str, str]:
+        """Status, the last address, and its text."""
+        body = urllib.parse.urlencode(form).encode() if form else None
+        try:
+            with self._opener.open(address, body, timeout=60) as answer:
+                return answer.status, answer.url, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.url, error.read().decode()
+
+    def log_in(self, hub: Hub, name: str, path: str = "/login/oidc") -> tuple[int, str, str]:
+        """All pages of it: what the last one says."""
+        status, address, text = self.open(hub.pages + path)
+        for form in ({"prompt": "login", "login": name, "password": "x"}, {"prompt": "consent"}):
+            if "/interaction/" in address:
+                (action,) = re.findall(r'action="([^"]+)"', text)
+                status, address, text = self.open(urllib.parse.urljoin(address, action), **form)
+        return status, address, text
+
+    def cookie(self, name: str) -> str:
+        return next((str(one.value) for one in self.cookies if one.name == name), "")
+
+
+@pytest.fixture(scope="module")
+def hub(folder: Path, server: Any) -> Iterator[Hub]:
+    packages = ("authlib", "joserfc", "cryptography", "cffi", "typing_extensions")
+    made = server(Hub, folder / "hub", packages=packages)
+    made.people.write_text(PEOPLE)
+    (folder / "secret").write_text("pike\n")
+    (folder / "secret").chmod(0o644)
+    provider = server(OidcProvider, folder / "provider", "joblens-hub", "pike", f"{made.pages}/login/oidc/answer")
+    (folder / "oidc").write_text(
+        f"[oidc]\nissuer = {provider.issuer}\nclient = joblens-hub\nsecret_file = {folder}/secret\n"
+        f"pages = {made.pages}\nname = Example University\n"
+    )
+    made.more = ["--oidc", f"{folder}/oidc"]
+    with provider, made:
+        yield made
+
+
+def test_who_logs_in_at_the_provider_is_the_person_whose_login_that_is(hub: Hub) -> None:
+    browser = Browser()
+    status, _, text = browser.open(hub.pages + "/jobs?state=all")
+    assert status == 401 and "Log in with Example University" in text
+    (link,) = re.findall(r'href="(/login/oidc[^"]+)"', text)
+    status, _, text = browser.log_in(hub, "a1", link)
+    assert (status, "You are logged in" in text) == (200, True), text
+    assert 'url=/jobs?state=all"' in text, "where one wanted to go"
+    assert not browser.cookie("joblens_oidc")
+    status, _, text = browser.open(hub.pages + "/jobs")
+    assert status == 200 and "Alice, user" in text
+    assert "\tAlice\tlog-in\toidc:a1, a browser's session" in access(hub, "audit").stdout
+
+
+def test_a_browser_is_logged_in_by_another_site(hub: Hub) -> None:
+    """The session's cookie does not come along from there, and nothing of the page's own rules is broken."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox", "--disable-gpu"]}
+        browser = playwright.chromium.launch(timeout=PATIENCE, **flags)
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        trouble: list[str] = []
+        page.on("console", lambda message: trouble.append(message.text) if hub.pages in page.url else None)
+        page.goto(f"{hub.pages}/login")
+        page.get_by_role("link", name="Log in with Example University").click()
+        page.locator("input[name=login]").fill("a1")
+        page.locator("input[name=password]").fill("x")
+        page.locator("button[type=submit]").click()
+        page.locator("button[type=submit]").click()  # what the hub is to know
+        page.wait_for_url(f"{hub.pages}/")
+        assert page.get_by_text("Alice, user").is_visible() and not trouble
+        browser.close()
+
+
+def test_an_equal_name_at_the_provider_is_nobody(hub: Hub) -> None:
+    browser = Browser()
+    status, _, text = browser.log_in(hub, "b1")
+    assert status == 403 and "you are oidc:b1, and nobody here has this login" in text
+    assert browser.open(hub.pages + "/jobs")[0] == 401
+
+
+def test_a_session_from_before_is_not_the_one_of_who_logs_in(hub: Hub) -> None:
+    browser = Browser()
+    browser.log_in(hub, "a1")
+    before = browser.cookie("sessionid")
+    browser.log_in(hub, "a1")
+    assert before and browser.cookie("sessionid") not in ("", before)
+    other = Browser()
+    for cookie in browser.cookies:
+        if cookie.name == "sessionid":
+            cookie.value = before
+        other.cookies.set_cookie(cookie)
+    assert other.open(hub.pages + "/jobs")[0] == 401, "whoever knew the old one has nothing"
+
+
+def test_an_answer_is_good_in_the_browser_that_began_once_and_for_its_state(hub: Hub) -> None:
+    seen: list[str] = []
+
+    class Stop(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, request: Any, file: Any, code: Any, message: Any, headers: Any, address: str) -> Any:
+            if "/login/oidc/answer" in address and not seen:
+                seen.append(address)
+                raise urllib.error.HTTPError(address, 418, "caught", headers, file)
+            return super().redirect_request(request, file, code, message, headers, address)
+
+    browser, thief = Browser(Stop), Browser()
+    browser.log_in(hub, "a1")
+    (answer,) = seen
+    status, _, text = thief.open(answer)
+    assert status == 400 and "was not begun in this browser" in text
+    thief.open(f"{hub.pages}/login/oidc")
+    status, _, text = thief.open(answer)
+    assert status == 403 and "of another log-in" in text, "he gets nobody logged in as somebody else"
+    kept = browser.cookie("joblens_oidc")
+    assert browser.open(answer)[0] == 200
+    again = urllib.request.Request(answer, headers={"Cookie": f"joblens_oidc={kept}"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(again, timeout=60)
+    assert refused.value.code == 403 and "was finished before" in refused.value.read().decode()
+
+
+def test_what_the_provider_refuses_is_said_in_a_sentence_and_attempts_are_bounded(hub: Hub) -> None:
+    browser = Browser()
+    statuses = []
+    for _ in range(11):
+        browser.open(f"{hub.pages}/login/oidc")
+        query = urllib.parse.urlencode({"error": "access_denied", "state": "x", "error_description": "<b>"})
+        statuses.append(browser.open(f"{hub.pages}/login/oidc/answer?{query}")[0])
+    assert statuses[0] == 403 and statuses[-1] == 429
