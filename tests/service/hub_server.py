@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,10 +186,19 @@ def answered(
     hub: Hub, person: str, path: str, method: str = "GET", secret: str = "", accept: str = "", **words: Any
 ) -> tuple[int, dict[str, Any], str, http.client.HTTPMessage]:
     """The same, with the answer's head."""
-    found: list[tuple[int, dict[str, Any], str, http.client.HTTPMessage]] = []
+    status, body, head = fetched(hub, person, path, method, secret, {"Accept": accept} if accept else {}, **words)
+    text = body.decode()
+    return status, json.loads(text) if text[:1] in "{[" else {}, text, head
+
+
+def fetched(
+    hub: Hub, person: str, path: str, method: str = "GET", secret: str = "", more: Mapping[str, str] = {}, **words: Any
+) -> tuple[int, bytes, http.client.HTTPMessage]:
+    """The same as bytes. more: headers."""
+    found: list[tuple[int, bytes, http.client.HTTPMessage]] = []
     headers = {"X-Remote-User": person} if person else {}
     headers |= {"Authorization": f"Bearer {secret}"} if secret else {}
-    headers |= {"Accept": accept} if accept else {}
+    headers |= more
 
     def is_answered() -> bool:
         connection = http.client.HTTPConnection("localhost", timeout=120)
@@ -204,10 +213,10 @@ def answered(
             query = f"?{urllib.parse.urlencode(words)}" if words else ""
             connection.request(method, path + query, headers=headers)
             answer = connection.getresponse()
-            text = answer.read().decode()
+            body = answer.read()
         finally:
             connection.close()
-        found[:] = [(answer.status, json.loads(text) if text[:1] in "{[" else {}, text, answer.headers)]
+        found[:] = [(answer.status, body, answer.headers)]
         return answer.status != 429
 
     until(is_answered, "an answer", 120)

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import secrets
 import socket
 import ssl
 import sys
@@ -34,6 +35,9 @@ _QUIET_SECONDS = 5.0
 MOST_BYTES = 256 << 20
 """Of an answer."""
 
+MOMENT = "moment"
+"""The type of a column of epoch seconds, of which `converted` makes times."""
+
 _INSERT = {
     "input_format_skip_unknown_fields": "1",
     "input_format_null_as_default": "1",
@@ -44,6 +48,10 @@ _INSERT = {
 }
 _LEAVE_OUT = {"input_format_allow_errors_num": "1000000", "input_format_allow_errors_ratio": "1"}
 _BOUNDS = {"max_execution_time": "30", "max_result_rows": "1000000", "max_memory_usage": str(2 << 30)}
+
+
+_NO_COLUMN = "nothing"
+"""The column of a file that has none: there has to be one."""
 
 
 class StoreGone(JobLensError):
@@ -112,6 +120,32 @@ class Store:
         bounds = {**self._bounds, "max_execution_time": str(seconds)}
         body = self._post({"query": f"{query} FORMAT JSONEachRow", **bounds, **given, **_ASKING}, b"")
         return [json.loads(line) for line in body.splitlines()]
+
+    def converted(self, columns: Mapping[str, str], lines: Iterable[bytes], form: str) -> bytes:
+        """Rows in another format of the store's, such as Parquet; its tables have no part in it.
+
+        columns: types by name, each may be absent; MOMENT is one of them. lines: rows as JSON. Raises StoreGone,
+        StoreRefused.
+        """
+        structure = ", ".join(
+            f"{_identifier(name)} Nullable({'Float64' if kind == MOMENT else kind})" for name, kind in columns.items()
+        )
+        chosen = ", ".join(
+            f"fromUnixTimestamp64Milli(toInt64(round(1000 * {_identifier(name)})), 'UTC') AS {_identifier(name)}"
+            if kind == MOMENT
+            else _identifier(name)
+            for name, kind in columns.items()
+        )
+        mark = secrets.token_hex(16)
+        head = f'--{mark}\r\nContent-Disposition: form-data; name="given"; filename="given"\r\n\r\n'
+        body = b"".join((head.encode(), b"\n".join(lines), f"\r\n--{mark}--\r\n".encode()))
+        words = {
+            "query": f"SELECT {chosen or _NO_COLUMN} FROM given FORMAT {form}",
+            **{"given_structure": structure or f"{_NO_COLUMN} Nullable(String)", "given_format": "JSONEachRow"},
+            **self._bounds,
+            "readonly": "1",
+        }
+        return self._post(words, body, {"Content-Type": f"multipart/form-data; boundary={mark}"})
 
     def insert(self, table: Table, lines: Iterable[bytes], leave_out: bool = False) -> None:
         """Rows as lines of JSON; they are kept when it returns. Raises StoreGone, StoreRefused.
@@ -202,9 +236,10 @@ class Store:
             made = http.client.HTTPConnection(url.hostname or "", url.port or 8123, timeout=self._left())
         return made, url.path or "/"
 
-    def _post(self, words: Mapping[str, str], body: bytes) -> bytes:
+    def _post(self, words: Mapping[str, str], body: bytes, more: Mapping[str, str] | None = None) -> bytes:
+        """more: headers."""
         connection, path = self._connection()
-        head = {"Authorization": f"Basic {self._login}"} if self._login else {}
+        head = {**({"Authorization": f"Basic {self._login}"} if self._login else {}), **(more or {})}
         try:
             connection.request("POST", f"{path}?{urllib.parse.urlencode(words)}", body, head)
             answer = connection.getresponse()
@@ -246,6 +281,11 @@ _COLUMNS = "SELECT name, type FROM system.columns WHERE database = currentDataba
 
 def _plain(kind: str) -> str:
     return kind.replace("`", "").replace(" ", "").replace("\n", "")
+
+
+def _identifier(name: str) -> str:
+    r"""As SQL has it: of any characters, but for ` and \."""
+    return "`{}`".format(name.replace("\\", "_").replace("`", "_"))
 
 
 def _escaped(value: str | int | float) -> str:

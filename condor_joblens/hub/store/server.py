@@ -7,6 +7,8 @@ chDB folder, and a lock says so. Queries go one after the other.
 from __future__ import annotations
 
 import contextlib
+import email
+import email.policy
 import fcntl
 import http.server
 import os
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import threading
 import urllib.parse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,15 @@ _WHERE = "/dev/shm"
 
 _SETTINGS = "<clickhouse><backups><allowed_path>/</allowed_path></backups></clickhouse>\n"
 """BACKUP and RESTORE may name any folder: who can say such a thing to us is our own user anyway."""
+
+
+@dataclass(frozen=True)
+class GivenTable:
+    """Rows that come with a question: https://clickhouse.com/docs/engines/table-engines/special/external-data."""
+
+    name: str
+    structure: str  # columns and their types
+    form: str  # of the rows
 
 
 class Engine:
@@ -67,12 +79,36 @@ class Engine:
                 head, _, form = text.rpartition(" FORMAT ")
                 chosen = ", ".join(f"{name} = {_quoted(value)}" for name, value in settings.items())
                 text = f"{head} SETTINGS {chosen} FORMAT {form}"
+            with self._one:
+                return self._answer(text, parameters)
+
+    def query_of(
+        self, given: GivenTable, text: str, settings: dict[str, str], parameters: dict[str, str], body: bytes
+    ) -> bytes:
+        """The answer to a question about rows that came with it, in `body`. Raises JobLensError.
+
+        They are a table of memory for as long as it takes. So the question itself may be one that only reads.
+        """
+        with self._one, tempfile.NamedTemporaryFile(dir=_WHERE, prefix="joblens-") as file:
+            file.write(body)
+            file.flush()
+            self._answer(f"CREATE TEMPORARY TABLE {given.name} ({given.structure})")
             try:
-                with self._one:
-                    found: Any = self._connection.query(text, "TabSeparated", params=parameters or None)
-                    return bytes(found.bytes() or b"")
-            except self._errors as error:
-                raise JobLensError(str(error)) from None
+                if body:
+                    self._answer(f"INSERT INTO {given.name} FROM INFILE {_quoted(file.name)} FORMAT {given.form}")
+                head, _, form = text.rpartition(" FORMAT ")
+                chosen = ", ".join(f"{name} = {_quoted(value)}" for name, value in settings.items())
+                return self._answer(f"{head}{' SETTINGS ' if chosen else ''}{chosen} FORMAT {form}", parameters)
+            finally:
+                self._answer(f"DROP TEMPORARY TABLE {given.name}")
+
+    def _answer(self, text: str, parameters: dict[str, str] | None = None) -> bytes:
+        """One at a time. Raises JobLensError with what the engine says."""
+        try:
+            found: Any = self._connection.query(text, "TabSeparated", params=parameters or None)
+            return bytes(found.bytes() or b"")
+        except self._errors as error:
+            raise JobLensError(str(error)) from None
 
     def refuse_newer(self) -> None:
         """Raises Newer, if a newer hub has made what it keeps."""
@@ -127,7 +163,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if not all(name.isidentifier() and name.isascii() for name in settings):
             return self._answer(400, b"a setting has a strange name")
         try:
-            self._answer(200, self.engine.query(query, settings, parameters, body))
+            if (kind := self.headers.get("Content-Type", "")).startswith("multipart/form-data"):
+                given, rows = _given(kind, settings, body)
+                self._answer(200, self.engine.query_of(given, query, settings, parameters, rows))
+            else:
+                self._answer(200, self.engine.query(query, settings, parameters, body))
         except JobLensError as error:
             self._answer(_status(str(error)), str(error).encode())
         return None
@@ -147,6 +187,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing."""
+
+
+def _given(kind: str, words: dict[str, str], body: bytes) -> tuple[GivenTable, bytes]:
+    """The one table of a question, and its rows; takes its words out of `words`. Raises JobLensError.
+
+    kind: the body's Content-Type, with what its parts have between them.
+    """
+    whole = email.message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + body, policy=email.policy.HTTP)
+    parts = list(whole.iter_parts())
+    name = parts[0].get_param("name", "", "content-disposition") if len(parts) == 1 else ""
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+        raise JobLensError("a question comes with one table, which has a plain name")
+    structure, form = words.pop(f"{name}_structure", ""), words.pop(f"{name}_format", "TabSeparated")
+    if not structure or leaves_the_tables(structure) or not form.isalnum():
+        raise JobLensError(f"the table {name} has no structure, or a strange format")
+    rows = parts[0].get_payload(decode=True)
+    return GivenTable(name, structure, form), rows if isinstance(rows, bytes) else b""
 
 
 def _status(said: str) -> int:

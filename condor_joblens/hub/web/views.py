@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from django.utils.safestring import mark_safe
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.artifacts import Kept
 from condor_joblens.hub.store.client import StoreTooMuch
-from condor_joblens.hub.web import csv_text, filters, queue
+from condor_joblens.hub.web import csv_text, filters, parquet, queue
 from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url, queued_url, server_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.bands import band
@@ -139,17 +139,22 @@ class View:
 
     def as_csv(self, request: Any, **words: str) -> HttpResponse:
         """Its table, for a spreadsheet."""
+        return self._as_file(request, words, lambda rows: csv_answer(rows, f"{self.name}.csv"))
+
+    def as_parquet(self, request: Any, **words: str) -> HttpResponse:
+        """The same table, with types and units."""
+        return self._as_file(request, words, lambda rows: parquet_answer(rows, self.name, request.viewer))
+
+    def _as_file(self, request: Any, words: dict[str, str], made: Callable[[Any], HttpResponse]) -> HttpResponse:
         table = self.table
         assert table is not None
         try:
             asked = self.asked(request.GET, **words)
-            rows = _asked(
-                ("table", self.name, request.viewer.scope, asked), request.viewer, lambda reader: table(reader, asked)
-            )
+            question = ("table", self.name, request.viewer.scope, asked)
+            return made(_asked(question, request.viewer, lambda reader: table(reader, asked)))
         except JobLensError as error:
             why, status = why_not(error)
             return HttpResponse(why, status=status, content_type="text/plain; charset=utf-8")
-        return csv_answer(rows, f"{self.name}.csv")
 
     def stream(self, request: Any, **words: str) -> HttpResponse:
         """The part, whenever it is another one."""
@@ -194,6 +199,20 @@ def csv_answer(rows: list[dict[str, Any]], name: str) -> HttpResponse:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     answer = HttpResponse(csv_text.text(columns, rows), content_type=csv_text.KIND)
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def parquet_answer(
+    rows: list[dict[str, Any]], name: str, viewer: Person, types: Mapping[str, str] | None = None
+) -> HttpResponse:
+    """Rows as a file of that name, which the store writes in the viewer's share of its time. Raises JobLensError.
+
+    types: of columns, as JSON Schema has them, where they are known.
+    """
+    store = desk().store.until(time.monotonic() + ANSWER_SECONDS)
+    made = desk().shares.take(viewer.name, lambda: parquet.written(store, rows, types))
+    answer = HttpResponse(made, content_type=parquet.KIND)
+    answer["Content-Disposition"] = f'attachment; filename="{name}.parquet"'
     return answer
 
 

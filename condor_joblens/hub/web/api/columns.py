@@ -22,6 +22,7 @@ class Column:
     unit: str = ""
     behaviour: str = ""  # of a metric: counter, gauge or peak
     level: str = ""  # of a metric: from which level on it is there
+    is_whole: bool = False  # a number that has no fraction
 
     @property
     def seen(self) -> Seen:
@@ -55,8 +56,14 @@ _OTHER = (
 
 def _made() -> dict[str, Column]:
     types = {"S": TEXT, "?": BOOLEAN}
-    fields = [Column(one.record_name, types.get(one.type[0], NUMBER), one.help) for one in FIELDS]
-    metrics = [Column(one.path, NUMBER, one.help, one.unit, one.kind.value, one.level.name.lower()) for one in METRICS]
+    fields = [
+        Column(one.record_name, types.get(one.type[0], NUMBER), one.help, is_whole=one.type[0] in "iu")
+        for one in FIELDS
+    ]
+    metrics = [
+        Column(one.path, NUMBER, one.help, one.unit, one.kind.value, one.level.name.lower(), not one.is_float)
+        for one in METRICS
+    ]
     return {one.name: one for one in (*_OTHER, *fields, *metrics)}
 
 

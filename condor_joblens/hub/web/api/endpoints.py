@@ -12,6 +12,7 @@ from condor_joblens.hub.web.api import alarms, questions
 from condor_joblens.hub.web.api.columns import ALWAYS, BOOLEAN, COLUMNS, USUAL
 from condor_joblens.hub.web.api.conditions import MOST_LENGTH, pattern
 from condor_joblens.hub.web.api.parameters import Parameter
+from condor_joblens.hub.web.parquet import types_of
 from condor_joblens.hub.web.reads import STATES, Reader
 from condor_joblens.hub.web.servers import LOAD
 
@@ -55,7 +56,10 @@ class Endpoint:
     answer: Mapping[str, Any]  # its JSON Schema
     parameters: Sequence[Parameter] = ()
     rows: str = ""
-    """What of the answer is a table: of it there is CSV, to who says `Accept: text/csv`. Empty: there is none."""
+    """What of the answer is a table: of it there are CSV and Parquet, to who accepts these. Empty: there is none."""
+
+    table: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None
+    """Of an answer that has its numbers otherwise: its rows."""
 
     scopes: frozenset[str] = frozenset((JOBS,))
     """One of them a token has to have; none: any token will do."""
@@ -66,6 +70,26 @@ class Endpoint:
     def name(self) -> str:
         """In a word."""
         return self.path.replace("{run}", "").strip("/").rpartition("/")[2]
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there are CSV and Parquet of it."""
+        return bool(self.rows) or self.table is not None
+
+    def rows_of(self, found: dict[str, Any]) -> list[dict[str, Any]]:
+        """The table of an answer, if it has one."""
+        rows: list[dict[str, Any]] = found[self.rows] if self.table is None else self.table(found)
+        return rows
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Of the table's columns, as JSON Schema has them; those that are known."""
+        if not self.rows:
+            return {}
+        row = self.answer["properties"][self.rows]["items"]
+        if row is not RUN:
+            return types_of(row)
+        return types_of(RUN_SCHEMA) | {name: "integer" for name, column in COLUMNS.items() if column.is_whole}
 
 
 def _names(only_metrics: bool = False) -> list[str]:
@@ -206,6 +230,7 @@ ENDPOINTS = (
             Parameter("since", "from then on, epoch seconds", {**_TIME, "default": 0}),
             Parameter("until", "until then, epoch seconds", {**_TIME, "default": _LATEST_TIME}),
         ),
+        table=questions.series_rows,
     ),
     Endpoint(
         "summary",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from condor_joblens import __version__
+from condor_joblens.hub.web import parquet
 from condor_joblens.hub.web.api.endpoints import ROOT, RUN_SCHEMA, Endpoint
 from condor_joblens.hub.web.api.parameters import Parameter
 
@@ -83,12 +84,12 @@ def _responses(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     in_path = [_RUN] if "{run}" in endpoint.path else []
-    csv = {"text/csv": {"schema": {"type": "string"}}} if endpoint.rows else {}
+    files = {"text/csv": {"schema": {"type": "string"}}, parquet.KIND: {}} if endpoint.has_table else {}
     found: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.help,
         "parameters": [*in_path, *map(_parameter, endpoint.parameters)],
-        "responses": _responses({**_content(endpoint.answer)["content"], **csv}),
+        "responses": _responses({**_content(endpoint.answer)["content"], **files}),
     }
     return found
 

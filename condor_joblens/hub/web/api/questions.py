@@ -96,6 +96,17 @@ def series(reader: Reader, asked: Asked) -> dict[str, Any] | None:
     }
 
 
+def series_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A series as a table: a row for each part of the time, a column for each number of a metric."""
+    return [
+        {
+            **point,
+            **{f"{name}.{word}": those[word][place] for name, those in found["metrics"].items() for word in those},
+        }
+        for place, point in enumerate(found["points"])
+    ]
+
+
 POINT = ("begin", "finish", "samples", "first", "last")
 """Of a part of the time: its first and last sample's times, how many there are, and these two's numbers."""
 

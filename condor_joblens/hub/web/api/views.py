@@ -18,6 +18,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.rules.posted import TooOften, WrongPost
+from condor_joblens.hub.web import parquet
 from condor_joblens.hub.web.api.endpoints import ENDPOINTS, ROOT, Endpoint, Posting
 from condor_joblens.hub.web.api.openapi import document
 from condor_joblens.hub.web.api.parameters import read
@@ -25,7 +26,7 @@ from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.shared import OfOneViewer
-from condor_joblens.hub.web.views import ANSWER_SECONDS, csv_answer, why_not
+from condor_joblens.hub.web.views import ANSWER_SECONDS, csv_answer, parquet_answer, why_not
 
 MOST_AT_ONCE = 2
 """Questions of one person that the hub works at."""
@@ -39,12 +40,13 @@ _RUN = r"(?P<run>[^/]{1,300}?)"
 
 
 NEXT = "JobLens-Next"
-"""A header of an answer as CSV: `after` of the next page, encoded as in an address."""
+"""A header of an answer as a file: `after` of the next page, encoded as in an address."""
 
 
-def _wants_csv(accept: str) -> bool:
+def _wanted(accept: str) -> str:
+    """The kind of file that is accepted; empty: JSON."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    return "text/csv" in kinds and "application/json" not in kinds
+    return next((kind for kind in ("text/csv", parquet.KIND) if kind in kinds and "application/json" not in kinds), "")
 
 
 class _AtOnce:
@@ -105,21 +107,29 @@ def _answering(endpoint: Endpoint) -> Callable[..., HttpResponse]:
             return _not_allowed(endpoint)
         if endpoint.scopes and not endpoint.scopes & request.scopes:
             return error(f"this token is not for {endpoint.name}: it is for {', '.join(sorted(request.scopes))}", 403)
+        kind = _wanted(request.headers.get("Accept", "")) if endpoint.has_table else ""
         try:
             asked = {**read(endpoint.parameters, dict(request.GET.lists())), **words}
             found = _found(endpoint, asked, request.viewer)
+            if found is None:
+                return error("there is no such thing, or it is not yours", 404)
+            return _file(endpoint, kind, found, request.viewer) if kind else JsonResponse(found)
         except JobLensError as wrong:
             return error(*why_not(wrong))
-        if found is None:
-            return error("there is no such thing, or it is not yours", 404)
-        if endpoint.rows and _wants_csv(request.headers.get("Accept", "")):
-            answer = csv_answer(found[endpoint.rows], f"{endpoint.name}.csv")
-            if found.get("next"):
-                answer[NEXT] = quote(found["next"], safe="")
-            return answer
-        return JsonResponse(found)
 
     return csrf_exempt(answer)  # type: ignore[no-any-return]  # whatever is no GET is refused there
+
+
+def _file(endpoint: Endpoint, kind: str, found: dict[str, Any], viewer: Person) -> HttpResponse:
+    """The answer's table, as that kind of file. Raises JobLensError."""
+    rows = endpoint.rows_of(found)
+    if kind == parquet.KIND:
+        answer = parquet_answer(rows, endpoint.name, viewer, endpoint.types)
+    else:
+        answer = csv_answer(rows, f"{endpoint.name}.csv")
+    if found.get("next"):
+        answer[NEXT] = quote(found["next"], safe="")
+    return answer
 
 
 def _not_allowed(endpoint: Endpoint) -> HttpResponse:
