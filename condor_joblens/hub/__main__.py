@@ -261,11 +261,14 @@ def _collector(options: argparse.Namespace, given: Sequence[str]) -> None:
 
 def _rollups(options: argparse.Namespace, given: Sequence[str]) -> None:
     from condor_joblens.hub.pseudonyms import made_in
+    from condor_joblens.hub.rules.firings import Firings
     from condor_joblens.hub.store.old_names import OldNames
     from condor_joblens.hub.store.rollups import Rollups
 
-    store = store_of(options)
-    names = OldNames(store, made_in(options.folder), options.names_for) if options.names_for else None
+    store, names = store_of(options), None
+    if options.names_for:
+        also = Firings(options.folder).rename
+        names = OldNames(store, made_in(options.folder), options.names_for, also=also)
     store.wait_until_prepared()
     for number in (signal.SIGTERM, signal.SIGINT):  # an hour that is made in part is made again
         signal.signal(number, signal.SIG_DFL)

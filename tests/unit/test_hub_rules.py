@@ -22,6 +22,7 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.newer import Newer
 from condor_joblens.hub.rules import watch as watching
 from condor_joblens.hub.rules.alarms import Alarm, fires
+from condor_joblens.hub.pseudonyms import Pseudonyms, quarter_of
 from condor_joblens.hub.rules.firings import Firing, Firings
 from condor_joblens.hub.rules.kept import FILE
 from condor_joblens.hub.rules.mail import message
@@ -180,6 +181,30 @@ def test_firings_of_one_person_are_forgotten(tmp_path: Path) -> None:
     assert firings.forget("Anna", [("anna", "ap1")], ["anna@example.org"]) == 1
     assert {one.cause for one in firings.since(0)} == {"others", "site"}
     assert b"anna@example" not in (tmp_path / FILE).read_bytes() and b"anna's" not in (tmp_path / FILE).read_bytes()
+
+
+def test_what_a_person_posted_is_forgotten_with_its_firings(tmp_path: Path) -> None:
+    firings = Firings(tmp_path)
+    firings.see("site", False, [alarm(f"{who}/disk", when="outside") for who in ("Anna", "Annabel")], 1000.0)
+    assert firings.forget("Anna", []) == 1
+    assert [one.cause for one in firings.since(0)] == ["Annabel/disk"]
+
+
+def test_old_firings_have_pseudonyms_and_no_address(tmp_path: Path) -> None:
+    firings, pseudonyms = Firings(tmp_path), Pseudonyms(b"k" * 32)
+    said = {"sentence": "/home/anna/annas failed", "own": "anna's", "evidence": {"blamed": {"owner": "anna"}}}
+    those = [alarm("x@anna@ap1", owner="anna", schedd="ap1", **said), alarm("site")]
+    firings.see("site", False, those, 1000.0)
+    firings.tell("mail", "anna@example.org", firings.since(0), 1000.0)
+    firings.see("site", False, [alarm("new", owner="anna", schedd="ap1", **said)], 9000.0)
+    assert firings.rename(pseudonyms, 5000.0) == 1 and firings.rename(pseudonyms, 5000.0) == 0
+    name = pseudonyms.of("anna", "ap1", quarter_of(1000.0))
+    (old,) = (one for one in firings.since(0) if one.owner == name)
+    assert (old.cause, old.sentence, old.own) == (f"x@{name}@ap1", f"/home/{name}/annas failed", f"{name}'s")
+    assert old.evidence == {"blamed": {"owner": name}} and firings.told([old]) == {old.id: {"mail": 1}}
+    assert [one.owner for one in firings.since(0) if one.seen > 5000] == ["anna"]
+    assert b"anna@example" not in (tmp_path / FILE).read_bytes()
+    assert firings.forget("Anna", [(name, "ap1")]) == 1
 
 
 def test_firings_of_a_newer_hub_are_refused(tmp_path: Path) -> None:

@@ -7,13 +7,16 @@ once in a day at most.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from condor_joblens.hub.pseudonyms import SHAPE, Pseudonyms, quarter_of
 from condor_joblens.hub.rules.alarms import Alarm
 from condor_joblens.hub.rules.kept import KEPT_SECONDS, Kept
+from condor_joblens.hub.rules.settings import OUTSIDE
 
 SAME_SECONDS = 3600.0
 """Within which an alarm that is seen again is the same firing."""
@@ -26,6 +29,9 @@ TOLD_SECONDS = 86400.0
 
 MOST_OPEN = 1000
 """Firings of one look that are kept; of more, those of the least."""
+
+_WORDS = ("cause", "title", "sentence", "own", "evidence")
+"""In which an owner's name can stand."""
 
 _COLUMNS = "id, rule, kind, cause, red, begun, seen, count, title, sentence, own, owner, schedd, evidence"
 
@@ -170,8 +176,38 @@ class Firings(Kept):
                     found[number][way] = count
         return found
 
+    def rename(self, pseudonyms: Pseudonyms, until: float) -> int:
+        """Of firings that were seen last before then: their owners have pseudonyms, and who was told has no address.
+
+        Posted alarms of that age go: they are over. Returns how many firings have another name now.
+        """
+        with self._connection() as connection:
+            rows = connection.execute(
+                f"SELECT id, begun, owner, schedd, {', '.join(_WORDS)} FROM firings WHERE owner != '' AND seen < ?",
+                (until,),
+            ).fetchall()
+            named = [row for row in rows if not re.match(SHAPE, row[2])]
+            for number, begun, owner, schedd, *texts in named:
+                new = pseudonyms.of(owner, schedd, quarter_of(begun))
+                word = re.compile(rf"(?<!\w){re.escape(owner)}(?!\w)")
+                changed = [word.sub(new, text) for text in texts]
+                connection.execute(
+                    f"UPDATE firings SET owner = ?, {', '.join(f'{name} = ?' for name in _WORDS)} WHERE id = ?",
+                    (new, *changed, number),
+                )
+            connection.execute(
+                "UPDATE told SET address = hex(randomblob(8)) WHERE address LIKE '%@%' "
+                "AND firing IN (SELECT id FROM firings WHERE seen < ?)",
+                (until,),
+            )
+            connection.execute("DELETE FROM posted WHERE time < ?", (until,))
+        return len(named)
+
     def forget(self, person: str, jobs: Iterable[tuple[str, str]], addresses: Iterable[str] = ()) -> int:
-        """Takes out the firings of these owners at these schedds, what the person posted, and his addresses."""
+        """Takes out the firings of these owners at these schedds, what the person posted, and his addresses.
+
+        What he posted has firings, too, whose cause begins with his name.
+        """
         gone = 0
         with self._connection() as connection:
             for owner, schedd in jobs:
@@ -179,6 +215,10 @@ class Firings(Kept):
                     "DELETE FROM firings WHERE owner = ? AND schedd = ?", (owner, schedd)
                 ).rowcount
             gone += connection.execute("DELETE FROM posted WHERE who = ?", (person,)).rowcount
+            gone += connection.execute(
+                "DELETE FROM firings WHERE kind = ? AND substr(cause, 1, ?) = ?",
+                (OUTSIDE, len(person) + 1, f"{person}/"),
+            ).rowcount
             connection.execute("DELETE FROM posts WHERE who = ?", (person,))
             for address in addresses:
                 connection.execute("DELETE FROM told WHERE address = ?", (address,))

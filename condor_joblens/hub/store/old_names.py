@@ -39,10 +39,17 @@ class OldNames:
     """For one process: the one that makes the roll-ups, between two of these."""
 
     def __init__(
-        self, store: Store, pseudonyms: Pseudonyms, months: int, clock: Callable[[], float] = time.time
+        self,
+        store: Store,
+        pseudonyms: Pseudonyms,
+        months: int,
+        clock: Callable[[], float] = time.time,
+        also: Callable[[Pseudonyms, float], object] = lambda pseudonyms, until: None,
     ) -> None:
-        """months: of 30 days each, for which names stay."""
-        self._store, self._pseudonyms, self._clock = store, pseudonyms, clock
+        """months: of 30 days each, for which names stay. also: takes those of before that time out of what is kept
+        elsewhere; it may raise JobLensError.
+        """
+        self._store, self._pseudonyms, self._clock, self._also = store, pseudonyms, clock, also
         self._seconds = months * MONTH_DAYS * DAY
         self._next, self._done = 0.0, 0.0
 
@@ -59,6 +66,7 @@ class OldNames:
         for quarter in quarters(max(now - DAY * (JOB_DAYS + 1), self._done - _LATE), until):
             self._rename_jobs(quarter, until)
             self._rename_hours(quarter, until)
+        self._also(self._pseudonyms, until)
         self._done = float(until)
 
     def _rename_jobs(self, quarter: Quarter, until: int) -> None:

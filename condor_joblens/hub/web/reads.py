@@ -125,8 +125,10 @@ class Reader:
         return frozenset(Seen) if row["IsMine"] else self._not_mine
 
     def owns(self, owner: str, schedd: str) -> bool:
-        """Whether jobs of this owner at this schedd are his."""
-        return (owner, schedd) in self._viewer.jobs
+        """Whether jobs of this owner at this schedd are his; old ones have a pseudonym of his as their owner."""
+        jobs = self._viewer.jobs
+        was = any(owner == name and schedd == jobs[place][1] for name, place in self._viewer.former)
+        return was or (owner, schedd) in jobs
 
     def own_names(self, column: str) -> str:
         """A column of owners with his own names, where old rows have his pseudonyms."""

@@ -58,13 +58,13 @@ class Endpoint:
     rows: str = ""
     """What of the answer is a table: of it there are CSV and Parquet, to who accepts these. Empty: there is none."""
 
-    table: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None
-    """Of an answer that has its numbers otherwise: its rows."""
-
     scopes: frozenset[str] = frozenset((JOBS,))
     """One of them a token has to have; none: any token will do."""
 
     post: Posting | None = None
+
+    table: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None
+    """Of an answer that has its numbers otherwise: its rows."""
 
     @property
     def name(self) -> str:
