@@ -20,9 +20,9 @@ from mail_server import MailServer
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.newer import Newer
+from condor_joblens.hub.pseudonyms import Pseudonyms, quarter_of
 from condor_joblens.hub.rules import watch as watching
 from condor_joblens.hub.rules.alarms import Alarm, fires
-from condor_joblens.hub.pseudonyms import Pseudonyms, quarter_of
 from condor_joblens.hub.rules.firings import Firing, Firings
 from condor_joblens.hub.rules.kept import FILE
 from condor_joblens.hub.rules.mail import message

@@ -46,8 +46,9 @@ class OldNames:
         clock: Callable[[], float] = time.time,
         also: Callable[[Pseudonyms, float], object] = lambda pseudonyms, until: None,
     ) -> None:
-        """months: of 30 days each, for which names stay. also: takes those of before that time out of what is kept
-        elsewhere; it may raise JobLensError.
+        """months: of 30 days each, for which names stay.
+
+        also: takes those of before that time out of what is kept elsewhere. It may raise JobLensError.
         """
         self._store, self._pseudonyms, self._clock, self._also = store, pseudonyms, clock, also
         self._seconds = months * MONTH_DAYS * DAY
