@@ -235,6 +235,13 @@ def bpftool(*words: str) -> Any:
     return json.loads(subprocess.run(["bpftool", "-j", *words], check=True, capture_output=True, text=True).stdout)
 
 
+def held(place: Ground, agent: Agent) -> Counter[str]:
+    """What there is more than one number of, by name: joblensd's descriptors, and files in the folder of /run."""
+    links = (os.readlink(path) for path in Path(f"/proc/{agent.process.pid}/fd").iterdir())
+    kinds = Counter(re.sub(r"\d+", "N", link) for link in links)
+    return kinds + Counter(str(path.relative_to(place.run_dir)) for path in files(place, False))
+
+
 def files(place: Ground, of_artifacts: bool) -> list[Path]:
     """Below /run: those that are artifacts, or all others."""
     artifacts = place.run_dir / "artifacts"
@@ -304,7 +311,7 @@ def soak(jobs: int, fill: int, level: str, section: Section) -> int:
         quiet(agent)
         told(events)
         before, cpu = counted(place, agent, is_profile), agent.cpu()
-        sampling = sampling_cpu(agent) if is_profile else 0.0
+        sampling, had = sampling_cpu(agent) if is_profile else 0.0, held(place, agent)
         course, began = Course(agent, events, jobs), time.time()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, course.stop)
@@ -314,6 +321,8 @@ def soak(jobs: int, fill: int, level: str, section: Section) -> int:
         course.look()
         course.say()
         after = counted(place, agent, is_profile)
+        for name, count in (held(place, agent) - had).items():
+            print(f"  {count} more of {name}")
         for name, value in before.items():
             most = value + MORE_MEMORY if name.startswith(("resident", "bytes")) else value
             if name == "entries of jl_mappings":
