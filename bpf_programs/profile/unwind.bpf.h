@@ -191,23 +191,36 @@ static __always_inline bool by_rule(struct walk *walk, u64 row)
 	return true;
 }
 
+/* The mapping of the next frame, which mostly is the one of the frame before. */
+static __always_inline bool next_mapping(struct walk *walk, void *mappings, u64 address)
+{
+	struct code_mapping *found;
+
+	if (address >= walk->mapping.start && address < walk->mapping.end)
+		return true;
+	found = mappings ? mapping_at(mappings, address) : 0;
+	if (!found)
+		return false;
+	walk->mapping = *found;
+	return true;
+}
+
 /* Adds the present frame and goes to its caller; 1 if there is none that can be found. */
 static long step(u32 index, struct walk_arguments *arguments)
 {
 	struct walk *walk = arguments->walk;
 	u64 address = walk->ip - walk->has_called, below = walk->sp, row = 0, frame = address;
-	struct code_mapping *mapping = arguments->mappings ? mapping_at(arguments->mappings, address) : 0;
 	u32 at = walk->at, rule;
 	bool done;
 
-	if (!mapping) {
+	if (!next_mapping(walk, arguments->mappings, address)) {
 		walk->is_unknown = true;
-	} else if (mapping->file) {
-		u64 offset = address - mapping->start + mapping->offset;
+	} else if (walk->mapping.file) {
+		u64 offset = address - walk->mapping.start + walk->mapping.offset;
 
-		row = row_at(mapping->file, offset);
+		row = row_at(walk->mapping.file, offset);
 		if (!(offset >> 32))
-			frame = place_in_file(mapping->file, offset);
+			frame = place_in_file(walk->mapping.file, offset);
 	}
 	if (at >= SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES)
 		return 1;
@@ -241,6 +254,7 @@ static __always_inline void unwind(struct walk *walk)
 {
 	struct walk_arguments arguments = { walk, bpf_map_lookup_elem(&jl_mappings, &walk->sample.process) };
 
+	walk->mapping.end = 0;
 	bpf_loop(SAMPLE_USER_FRAMES, step, &arguments, 0);
 }
 

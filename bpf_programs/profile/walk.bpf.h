@@ -32,6 +32,7 @@ struct walk {
 	u32 flags;		/* enum sample_flags */
 	bool has_called;	/* all frames but the innermost, and what a signal has interrupted */
 	bool is_unknown;	/* an address was in no mapping that is known */
+	struct code_mapping mapping;	/* that the frame before was in; `end` 0: none */
 	u32 python_frames;
 	u8 python_frame[PYTHON_FRAME_BYTES];	/* one of them */
 	struct sample sample;	/* with the frames behind it, it is what goes into the ring */
