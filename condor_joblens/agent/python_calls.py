@@ -43,8 +43,8 @@ PATIENCE = 30.0
 """Seconds for one reading."""
 
 MOST_READERS = 2
-OLDEST = 3, 12
-"""Python that has sys.monitoring."""
+OLDEST = 3, 9
+"""Python whose calls are recorded: before 3.12, which has sys.monitoring, in bursts."""
 
 
 @dataclass
@@ -129,7 +129,7 @@ class PythonCalls:
         numbers = tuple(int(part) for part in parts[:2] if part.isdigit() and len(part) < 4)
         if len(numbers) < 2 or numbers < OLDEST:
             shown = ".".join(map(str, numbers)) or "a Python of an unknown version"
-            return f"Python {shown} has no sys.monitoring, 3.12 has (joblens stacks shows what it does)"
+            return f"Python {shown} is too old, 3.9 is not (joblens stacks shows what it does)"
         most = self._most(recorded.run)
         if len(recorded.rings) >= most:
             return f"the job's memory has room for {most}"

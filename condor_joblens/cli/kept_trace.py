@@ -129,6 +129,7 @@ def _function(function: Function) -> dict[str, Any]:
         "UnseenSeconds": function.unseen,
         **function.counts,
         **function.seconds,
+        "CoveredShare": function.share,
         **{f"{name}Seconds": trace_page.quantile(function, share) for name, share in _SHARES},
         **function.truths,
     }

@@ -15,7 +15,7 @@ def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     """The ring, and what is to be recorded.
 
     Patterns of files are in fields that begin with `file`, functions with names of their arguments in `call`. Neither
-    of them means all calls. `values` and `raised` are there if wanted.
+    of them means all calls. `values`, `raised` and `limited` are there if wanted.
 
     Raises Refused.
     """

@@ -7,6 +7,7 @@ exception that was raised. They are about such files, or about all if no files a
 arguments. Each means `python:raises` as well.
 
 A SPEC of Python can end with `+locals`: with an exception that ends a Python come the local variables of its frames.
+And with `+limited`: of each function the first calls are recorded, so that one which is called often costs little.
 
 `FILE:FUNCTION` are functions of programs (model/trace_spec.py). What is not understood is told with what would be
 right, and the job runs.
@@ -26,7 +27,7 @@ RAISES = "python:raises"
 CALLS = "python:calls"
 RETURNS = "python:returns"
 EXCEPTIONS = "python:exceptions"
-LOCALS = "+locals"
+LOCALS, LIMITED = "+locals", "+limited"
 ALL_FILES = "*"
 MOST_PATTERN = 50
 """Bytes of a pattern of files: all of them go into one small packet (commands/python.py)."""
@@ -53,6 +54,7 @@ class TraceRequest:
     python_exceptions: bool = False  # also those that are handled
     python_arguments: tuple[str, ...] = ()  # FUNCTION,ARGUMENT or FUNCTION,ARGUMENT,ARGUMENT
     python_locals: bool = False  # also local variables of the frames of an exception that ends a Python
+    python_limited: bool = False  # of each function the first calls alone
 
     @property
     def has_python_calls(self) -> bool:
@@ -87,15 +89,36 @@ def of_text(text: str) -> TraceRequest:
         else:
             understood.insert(0, spec)
     asked = [spec for spec in understood if _is_of_python(spec)]
-    of_python = [spec.removesuffix(LOCALS) for spec in asked]
+    of_python = [_plain(spec)[0] for spec in asked]
     returns, exceptions = RETURNS in of_python, EXCEPTIONS in of_python
     arguments = tuple(map(_joined, filter(_is_of_arguments, of_python)))
     files = tuple(spec.partition(":")[2] for spec in of_python if spec not in _WORDS and not _is_of_arguments(spec))
     if CALLS in of_python or ((returns or exceptions) and not files and not arguments):
         files = (ALL_FILES,)
     functions = tuple(spec for spec in understood if not _is_of_python(spec))
-    has_locals = any(spec.endswith(LOCALS) for spec in asked)
-    return TraceRequest(bool(of_python), functions, refused, files, returns, exceptions, arguments, has_locals)
+    options = {option for spec in asked for option in _plain(spec)[1]}
+    return TraceRequest(
+        bool(of_python),
+        functions,
+        refused,
+        files,
+        returns,
+        exceptions,
+        arguments,
+        LOCALS in options,
+        LIMITED in options,
+    )
+
+
+def _plain(spec: str) -> tuple[str, list[str]]:
+    """A SPEC of Python without what stands at its end, and that."""
+    options = []
+    for _ in range(2):
+        for option in (LOCALS, LIMITED):
+            if spec.endswith(option):
+                spec = spec.removesuffix(option)
+                options.append(option)
+    return spec, options
 
 
 def _is_of_python(spec: str) -> bool:
@@ -124,7 +147,7 @@ def _joined(spec: str) -> str:
 def why_not(spec: str) -> str:
     """Why a SPEC of functions can't be traced from a job's start, fit to print; empty: it can."""
     if _is_of_python(spec):
-        spec = spec.removesuffix(LOCALS)
+        spec, _ = _plain(spec)
         if _is_of_arguments(spec):
             try:
                 _joined(spec)

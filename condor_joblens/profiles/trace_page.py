@@ -14,6 +14,7 @@ from condor_joblens.profiles.traced_calls import Function, TracedCalls
 COLUMNS = ("FUNCTION", "CALLS", "UNWOUND", "TOTAL", "MEDIAN", "99 %", "LONGEST", "COUNTED FOR")
 
 _LONGEST = 200
+_SWITCHED_OFF, _MOST_SWITCHED_OFF = " switched off then: too many calls", 5
 _NUMBERS = slice(1, None)
 
 
@@ -73,12 +74,25 @@ def _cells(function: Function) -> tuple[str, ...]:
         str(counts["Calls"]),
         "" if function.truths["EntriesAlone"] else str(counts["Unwound"]),
         *(duration(each) if has_ended and each is not None else "" for each in times),
-        duration(seconds["CoveredSeconds"]),
+        duration(seconds["CoveredSeconds"])
+        if function.share == 1.0
+        else _part(seconds["CoveredSeconds"], function.share),
     )
+
+
+def _part(covered: float, share: float) -> str:
+    """`2.1 % of 12.00 s`."""
+    return f"{100 * share:.1f} % of {duration(covered / share) if share else 'the time'}"
 
 
 def _remarks(kept: TracedCalls, functions: Sequence[Function]) -> list[str]:
     lines = [remark for function in functions for remark in _of_function(function)]
+    switched_off = [remark for remark in lines if remark.endswith(_SWITCHED_OFF)]
+    if len(switched_off) > _MOST_SWITCHED_OFF:
+        lines = [
+            f"{len(switched_off)} functions were{_SWITCHED_OFF}",
+            *(each for each in lines if each not in switched_off),
+        ]
     lines += [printable(note, _LONGEST) for note in kept.notes]
     return ["", *lines] if lines else []
 
@@ -93,7 +107,7 @@ def _of_function(function: Function) -> Iterator[str]:
     elif function.unseen:
         yield f"{name}: its processes ran for up to {duration(function.unseen)} before it was traced"
     if truths["SwitchedOff"]:
-        yield f"{name}: it was switched off then, because it is called too often"
+        yield f"{name}: it was{_SWITCHED_OFF}"
     if truths["EntriesAlone"]:
         yield f"{name}: a function of Go: a call whose stack has to grow is entered again, and no end is looked for"
     if counts["LostHits"]:

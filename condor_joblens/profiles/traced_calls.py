@@ -46,6 +46,7 @@ class Function:
     counts: dict[str, int]
     seconds: dict[str, float]
     truths: dict[str, bool]
+    share: float  # of the time for which calls were counted, in which they were: less than 1 where it is in bursts
     times: QuantileSketch  # of calls that returned or left, ns
 
 
@@ -157,6 +158,7 @@ def _function(told: dict[str, Any]) -> Function:
         counts={name: _count(told[name]) for name in _COUNTS},
         seconds={name: _seconds(told[name]) for name in _SECONDS},
         truths={name: bool(told[name]) for name in _TRUTHS},
+        share=min(1.0, _seconds(told.get("CoveredShare", 1.0))),
         times=QuantileSketch(told["Times"]),
     )
 

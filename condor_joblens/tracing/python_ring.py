@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +23,14 @@ from condor_joblens.tracing.call_tree import ROOT, CallTree
 CODES, RECORDS = 1536, 16384
 HEAD_BYTES = 4096
 
-HEAD: np.dtype[Any] = np.dtype([("records", "<u8"), ("codes", "<u8"), ("others", "<u8")])
+HEAD: np.dtype[Any] = np.dtype(
+    [("records", "<u8"), ("codes", "<u8"), ("others", "<u8"), ("lived_ns", "<u8"), ("seen_ns", "<u8")]
+)
 CODE: np.dtype[Any] = np.dtype(
     [
         ("calls", "<u8"), ("returned", "<u8"), ("unwound", "<u8"), ("total_ns", "<u8"), ("longest_ns", "<u8"),
-        ("line", "<u4"), ("is_ready", "<u4"), ("file", "S136"), ("name", "S72"),
+        ("over_ns", "<u8"),
+        ("line", "<u4"), ("is_ready", "<u4"), ("file", "S128"), ("name", "S72"),
     ]
 )  # fmt: skip
 RECORD: np.dtype[Any] = np.dtype(
@@ -35,7 +39,7 @@ RECORD: np.dtype[Any] = np.dtype(
 RING_BYTES = HEAD_BYTES + CODES * CODE.itemsize + RECORDS * RECORD.itemsize
 """Less than 1 MiB."""
 
-START, RESUME, RETURN, YIELD, UNWIND, VALUE, RAISE = range(1, 8)
+START, RESUME, RETURN, YIELD, UNWIND, VALUE, RAISE, BURST = range(1, 9)
 VALUE_BYTES, MOST_VALUES = 20, 3
 """Of a value: bytes in a record of its own, in place of time_ns to tid; such records after a RETURN or RAISE."""
 MOST_ARGUMENTS, ARGUMENT_RECORDS = 2, 5
@@ -88,9 +92,20 @@ class _Sums:
     unwound: int = 0
     total: float = 0.0
     longest: float = 0.0
+    over: float = math.inf  # epoch seconds from which a ring does not count its calls any more
+    lived: float = 0.0
+    seen: float = 0.0
 
-    def add(self, code: Any, begun: float) -> None:
-        """What a ring has of it. No sum is greater than it can be shown."""
+    def add(self, code: Any, begun: float, about: About, lived: float, seen: float) -> None:
+        """What a ring has of it. No sum is greater than it can be shown.
+
+        Its Pythons ran for `lived` seconds, and of them calls were recorded for `seen`.
+        """
+        self.lived += lived
+        self.seen += seen
+        if code["over_ns"]:
+            at = about.epoch + min(int(code["over_ns"]), _GREATEST) / 1e9
+            self.over = min(self.over, max(begun, min(at, about.ended)))
         self.begun = min(self.begun, begun)
         self.processes += 1
         self.calls += min(int(code["calls"]), _GREATEST)
@@ -101,6 +116,7 @@ class _Sums:
 
     def told(self, ended: float) -> dict[str, Any]:
         """As an artifact has it (profiles/traced_calls.py)."""
+        share = self.seen / self.lived if self.lived > 0 else 1.0
         zeros = dict.fromkeys(("LeftByJump", "EndUnknown", "BegunBefore", "LostHits", "NotOurs"), 0)
         return {
             "Function": self.name,
@@ -115,8 +131,10 @@ class _Sums:
             **zeros,
             "TotalSeconds": self.total,
             "LongestSeconds": self.longest,
-            "CoveredSeconds": max(0.0, ended - self.begun),
-            **dict.fromkeys(("SwitchedOff", "SwitchesStacks", "EntriesAlone"), False),
+            "CoveredSeconds": max(0.0, min(ended, self.over) - self.begun) * share,
+            "CoveredShare": share,
+            "SwitchedOff": self.over < math.inf,
+            **dict.fromkeys(("SwitchesStacks", "EntriesAlone"), False),
             "Times": [],
         }
 
@@ -148,6 +166,11 @@ class _Last:
         An end whose begin was overwritten says nothing.
         """
         calls = self.open.setdefault(thread, [])
+        if kind == BURST:  # what was begun before has ended unseen, or goes on
+            for depth, call in enumerate(calls):
+                self._keep(thread, call, "entered", call.time_ns, None, depth)
+            calls.clear()
+            return
         if kind == RAISE:
             depth = max(0, len(calls) - 1)
             self.ended.append([self.epoch + when / 1e9, *thread[1:], function, None, "raised", None, said, depth])
@@ -230,9 +253,9 @@ def made_of(rings: Sequence[bytes], about: About) -> bytes:
         values = _values(rings[ring], int(heads[ring]["records"]))
         for event in _events(rings[ring], int(heads[ring]["records"])):
             when = int(event["time_ns"])
-            function = found.get(int(event["code"]))
+            kind, said = int(event["kind_and_line"]) & 255, int(event["kind_and_line"]) >> 8
+            function = -1 if kind == BURST else found.get(int(event["code"]))
             if function is not None and begun <= when <= ended:
-                kind, said = int(event["kind_and_line"]) & 255, int(event["kind_and_line"]) >> 8
                 value: _Said = said
                 if kind == RETURN:
                     value = _value(values, int(event["number"]) + 1, said)
@@ -264,18 +287,26 @@ def _functions(rings: Sequence[bytes], about: About) -> tuple[list[dict[int, int
     sums: dict[tuple[str, str], _Sums] = {}
     own: list[dict[int, tuple[str, str]]] = []
     for ring, begun in zip(rings, about.begun):
+        lived, seen = _seen(ring, about.ended - begun)
         codes: np.ndarray = np.frombuffer(ring, CODE, CODES, HEAD_BYTES)
         keys: dict[int, tuple[str, str]] = {}
         for number in np.flatnonzero((codes["is_ready"] != 0) & (codes["calls"] != 0)).tolist():
             code = codes[number]
             file, name = (_text(redactor, bytes(code[column]), texts) for column in ("file", "name"))
             keys[number] = f"{name} ({file.rpartition('/')[2]}:{int(code['line'])})", file
-            sums.setdefault(keys[number], _Sums(*keys[number], begun)).add(code, begun)
+            sums.setdefault(keys[number], _Sums(*keys[number], begun)).add(code, begun, about, lived, seen)
         own.append(keys)
     most_time = sorted(sums, key=lambda key: (-sums[key].total, -sums[key].calls))
     places = {key: number for number, key in enumerate(most_time[: _how_many(sums[key] for key in most_time)])}
     numbers = [{number: places[key] for number, key in keys.items() if key in places} for keys in own]
     return numbers, [sums[key] for key in places], len(sums) - len(places)
+
+
+def _seen(ring: bytes, seconds: float) -> tuple[float, float]:
+    """For how many seconds its Pythons ran, and for how many of them calls were recorded."""
+    head = np.frombuffer(ring, HEAD, 1)[0]
+    lived, seen = (min(int(head[column]), _GREATEST) / 1e9 for column in ("lived_ns", "seen_ns"))
+    return (max(lived, seen), seen) if lived else (seconds, seconds)
 
 
 def _how_many(functions: Iterator[_Sums]) -> int:
@@ -309,7 +340,9 @@ def _events(ring: bytes, begun: int) -> Iterator[Any]:
     """Begins and ends of calls, and exceptions, in their order."""
     records = _whole(ring, begun)
     kinds = records["kind_and_line"] & 255
-    chosen = records[(records["code"] < CODES) & (((kinds >= START) & (kinds <= UNWIND)) | (kinds == RAISE))]
+    chosen = records[
+        (records["code"] < CODES) & (((kinds >= START) & (kinds <= UNWIND)) | (kinds == RAISE) | (kinds == BURST))
+    ]
     yield from chosen[np.argsort(chosen["number"], kind="stable")]
 
 
@@ -355,6 +388,11 @@ def _notes(heads: Sequence[Any], kept: int, left_out: int) -> list[str]:
         notes.append(f"{kept} functions are kept, those in which most time was spent; {left_out} more were called")
     if any(int(head["records"]) > RECORDS for head in heads):
         notes.append(f"the tree is that of the last {RECORDS} begins and ends of calls of each process")
+    bursts = [head for head in heads if head["lived_ns"]]
+    if bursts:
+        lived, seen = (sum(min(int(head[of]), _GREATEST) for head in bursts) for of in ("lived_ns", "seen_ns"))
+        share = f"{100 * min(1.0, seen / lived):.1f} % of the time"
+        notes.append(f"{len(bursts)} Pythons are older than 3.12: calls of their main threads were seen {share}")
     others = sum(min(int(head["others"]), _GREATEST) for head in heads)
     if others:
         notes.append(f"{others} functions of chosen files found no room: a process has {CODES}")

@@ -1,10 +1,11 @@
 /*
- * Records the calls of a Python, 3.12 or newer, into a ring that joblensd reads: which function, when, how it ended.
+ * Records the calls of a Python, 3.9 or newer, into a ring that joblensd reads: which function, when, how it ended.
  *
  * sitecustomize.py beside this file loads it into a Python of a job that asks for it. It asks joblensd once, which
  * answers with a sealed file in memory and with the files that were chosen. Nothing of that stays but the mapping: no
  * descriptor, no thread. Then sys.monitoring (PEP 669) calls the functions below. They read names of code objects
  * alone, and run no code of the job's. Functions of other files are switched off where they begin and end, for good.
+ * Those of an older Python are recorded in bursts (bursts.h).
  *
  * If returned values were asked for, those of plain types are shown as text, and of others their type's name alone.
  * So are two arguments of functions that were asked for by name.
@@ -34,9 +35,11 @@ enum {
 	BUDGET_MS = JOBLENS_BUDGET_MS, /* that a Python waits at its start for joblensd's answer */
 	CODES = 1536,    /* functions that can be told apart */
 	RECORDS = 16384, /* the last events: a power of 2 */
-	FILE_BYTES = 136,
+	FILE_BYTES = 128,
 	NAME_BYTES = 72,
-	KNOWN = 4096, /* places for addresses of code objects: a power of 2, above twice CODES */
+	LIMIT = 1000, /* calls of a function, if it is limited */
+	UNWANTED = 2048, /* code objects of which it is known that they are not recorded, in bursts */
+	KNOWN = 8192, /* places for addresses of code objects: a power of 2, above twice CODES and UNWANTED */
 	DEEP = 256,   /* calls of a thread of which the begin is kept */
 	MOST_PATTERNS = 8,
 	REPLY_MAX = 512,
@@ -46,13 +49,16 @@ enum {
 	MOST_ARGUMENTS = 2,
 	ARGUMENT_RECORDS = 5, /* of one argument, with its name: they fit 4 bits of kind_and_line */
 	MOST_TEXT = 200,  /* characters of a str that are looked at */
+	UNKNOWN = -2,
+	GENERATORS = 0x20 | 0x80 | 0x200, /* CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR */
 	FASTCALL = 0x80, /* METH_FASTCALL, which the limited API has from 3.10 on */
 };
 
-enum kind { START = 1, RESUME, RETURN, YIELD, UNWIND, VALUE, RAISE };
+enum kind { START = 1, RESUME, RETURN, YIELD, UNWIND, VALUE, RAISE, BURST };
 
 struct code {
 	uint64_t calls, returned, unwound, total_ns, longest_ns;
+	uint64_t over_ns; /* since when its calls are not counted any more; 0: they are */
 	uint32_t line, is_ready;
 	char file[FILE_BYTES], name[NAME_BYTES];
 };
@@ -72,6 +78,7 @@ struct ring {
 		struct {
 			uint64_t records, codes; /* that were begun; they only grow */
 			uint64_t others;         /* functions that found no room */
+			uint64_t lived_ns, seen_ns; /* in bursts: of all main threads, and while they were recorded */
 		};
 		char page[4096];
 	};
@@ -82,7 +89,7 @@ struct ring {
 static struct ring *ring;
 static char reply[REPLY_MAX];
 static const char *patterns[MOST_PATTERNS];
-static int shows_values, shows_raised;
+static int shows_values, shows_raised, is_limited, keeps_unwanted, is_of_11;
 static PyObject *disable;
 
 /* A function of which arguments are shown, by the end of its qualified name, and their names. */
@@ -96,7 +103,10 @@ static struct {
 	PyObject *code;
 	uint32_t number;
 	uint32_t asked; /* place in `asked` from 1 on; 0: no argument is shown */
+	int is_generator; /* or a coroutine */
+	int begin;        /* of it, in bytes of its code: what bursts have told at its begin; UNKNOWN until then */
 } known[KNOWN];
+static size_t unwanted;
 
 static __thread struct {
 	int depth, too_deep;
@@ -273,6 +283,8 @@ static int admit(PyObject *code)
 	char path[4096] = "", qualified[1024] = "";
 	PyObject *file = attribute(code, "co_filename"), *name = attribute(code, "co_qualname");
 
+	if (name == NULL) /* before 3.11 */
+		name = attribute(code, "co_name");
 	copy(path, sizeof path, file, 1);
 	copy(qualified, sizeof qualified, name, 1);
 	uint32_t of_it = asked_of(qualified);
@@ -296,6 +308,15 @@ static int admit(PyObject *code)
 		known[place].code = code;
 		known[place].number = (uint32_t)number;
 		known[place].asked = of_it;
+		PyObject *flags = attribute(code, "co_flags");
+		known[place].is_generator = flags != NULL && (PyLong_AsLong(flags) & GENERATORS) != 0;
+		Py_XDECREF(flags);
+		known[place].begin = UNKNOWN;
+	} else if (keeps_unwanted && unwanted < UNWANTED) {
+		Py_INCREF(code);
+		unwanted++;
+		known[place_of(code)].number = CODES;
+		known[place_of(code)].code = code;
 	}
 	Py_XDECREF(file);
 	Py_XDECREF(name);
@@ -459,6 +480,11 @@ static PyObject *on_start(PyObject *self, PyObject *const *args, Py_ssize_t coun
 		return answer(disable);
 	size_t place = place_of(args[0]);
 	uint32_t number = known[place].number;
+	if (is_limited && ring->code[number].calls >= LIMIT) {
+		if (ring->code[number].over_ns == 0)
+			ring->code[number].over_ns = now_ns();
+		return answer(disable);
+	}
 	add(&ring->code[number].calls, 1);
 	if (known[place].asked == 0)
 		record_with(START, number, begin_call(number), 0, NULL, 0);
@@ -467,11 +493,17 @@ static PyObject *on_start(PyObject *self, PyObject *const *args, Py_ssize_t coun
 	return answer(Py_None);
 }
 
+/* Calls of a limited function that are open when it has had enough have no end: who could tell them from later ones? */
+static int is_recorded(size_t place)
+{
+	return known[place].code != NULL && ring->code[known[place].number].over_ns == 0;
+}
+
 static PyObject *of_known(enum kind kind, PyObject *code, PyObject *value)
 {
 	size_t place = place_of(code);
 
-	if (known[place].code == NULL) /* it began without being recorded */
+	if (!is_recorded(place)) /* it began without being recorded */
 		return answer(disable);
 	if (kind == RESUME)
 		resume_call(known[place].number);
@@ -511,7 +543,7 @@ static PyObject *on_throw(PyObject *self, PyObject *const *args, Py_ssize_t coun
 	size_t place = place_of(args[0]);
 
 	(void)self, (void)count;
-	if (known[place].code != NULL)
+	if (is_recorded(place))
 		resume_call(known[place].number);
 	return answer(Py_None);
 }
@@ -521,9 +553,8 @@ static PyObject *on_unwind(PyObject *self, PyObject *const *args, Py_ssize_t cou
 	size_t place = place_of(args[0]);
 
 	(void)self;
-	if (known[place].code != NULL) {
+	if (is_recorded(place))
 		end_call(UNWIND, known[place].number, count > 1 ? line_of(args[0], args[1]) : 0, NULL);
-	}
 	own.passing = count > 2 ? args[2] : NULL;
 	return answer(Py_None);
 }
@@ -549,13 +580,15 @@ static PyObject *on_raise(PyObject *self, PyObject *const *args, Py_ssize_t coun
 
 	(void)self;
 	own.passing = NULL;
-	if (count > 2 && !passes && known[place].code != NULL && PyType_GetName != NULL) {
+	if (count > 2 && !passes && is_recorded(place) && PyType_GetName != NULL) {
 		char type[VALUE_BYTES * MOST_VALUES];
 		size_t size = show(type, PyType_GetName(Py_TYPE(args[2])));
 		record_with(RAISE, known[place].number, now_ns(), line_of(args[0], args[1]), type, size);
 	}
 	return answer(Py_None);
 }
+
+#include "bursts.h"
 
 /* -- the begin -- */
 
@@ -671,6 +704,7 @@ static void understand(void)
 	for (char *at = reply; at < reply + sizeof reply - 1; at += strlen(at) + 1) {
 		shows_values |= strncmp(at, "values=", 7) == 0;
 		shows_raised |= strncmp(at, "raised=", 7) == 0;
+		is_limited |= strncmp(at, "limited=", 8) == 0;
 		if (strncmp(at, "file", 4) == 0 && strchr(at, '=') != NULL && found < MOST_PATTERNS)
 			patterns[found++] = strchr(at, '=') + 1;
 	}
@@ -693,11 +727,12 @@ static int begin(PyObject *module)
 	is_there = 1;
 	snprintf(version, sizeof version, "%.8s", Py_GetVersion());
 	version[strspn(version, "0123456789.")] = '\0';
+	is_of_11 = strncmp(version, "3.11", 4) == 0;
 	int fd = ask(version);
 	if (fd < 0)
 		return 0;
 	void *mapped = MAP_FAILED;
-	if (monitoring != NULL && lseek(fd, 0, SEEK_END) == (off_t)sizeof(struct ring))
+	if (lseek(fd, 0, SEEK_END) == (off_t)sizeof(struct ring))
 		mapped = mmap(NULL, sizeof(struct ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (mapped == MAP_FAILED)
@@ -705,7 +740,10 @@ static int begin(PyObject *module)
 	ring = mapped;
 	understand();
 	pthread_atfork(NULL, NULL, forked);
-	monitor(monitoring);
+	if (monitoring != NULL)
+		monitor(monitoring);
+	else
+		begin_bursts();
 	PyErr_Clear();
 	return 0;
 }

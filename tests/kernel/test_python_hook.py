@@ -51,7 +51,7 @@ def inside_of(version: str, *, calls: bool = False) -> Iterator[Inside]:
     root = said.stdout.strip()
     with tempfile.TemporaryDirectory(dir=f"{root}/tmp") as folder:
         found = Inside(version, root, Path(folder))
-        build(found.folder / "hook", found.path("s"), calls=calls)
+        build(found.folder / "hook", found.path("s"), calls=calls, pause_ms=2)
         yield found
 
 

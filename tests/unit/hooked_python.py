@@ -20,13 +20,17 @@ HOOK = Path(__file__).resolve().parents[2] / "hooks" / "python"
 SECONDS = 120
 
 
-def build(folder: Path, socket_path: str, budget_ms: int = 30000, *, calls: bool = False) -> Path:
-    """The folder that the wrapper would name; what is loaded from it knows this socket, and is patient."""
+def build(folder: Path, socket_path: str, budget_ms: int = 30000, *, calls: bool = False, pause_ms: int = 0) -> Path:
+    """The folder that the wrapper would name; what is loaded from it knows this socket, and is patient.
+
+    `pause_ms`: between two bursts, if not as on a node.
+    """
     folder.mkdir()
     known = [f'-DJOBLENS_SOCKET="{socket_path}"', f"-DJOBLENS_BUDGET_MS={budget_ms}"]
     compiled(HOOK / "joblens_python.c", folder / "joblens_python.so", *known)
     if calls:
-        compiled(HOOK / "joblens_calls.c", folder / "joblens_calls.so", *known)
+        pause = [f"-DJOBLENS_PAUSE_MS={pause_ms}"] if pause_ms else []
+        compiled(HOOK / "joblens_calls.c", folder / "joblens_calls.so", *known, *pause)
     shutil.copy(HOOK / "sitecustomize.py", folder)
     return folder
 

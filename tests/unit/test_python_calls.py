@@ -75,7 +75,7 @@ def begin(made: Made, spec: str = "python:calls", memory: int = -1) -> int:
 def write(ring: int) -> None:
     """One call, as a Python records it."""
     code: Any = np.zeros(1, python_ring.CODE)
-    code[0] = (1, 1, 0, 5000, 5000, 12, 1, b"/job/fit.py", b"fit")
+    code[0] = (1, 1, 0, 5000, 5000, 0, 12, 1, b"/job/fit.py", b"fit")
     os.pwrite(ring, code.tobytes(), python_ring.HEAD_BYTES)
 
 
@@ -115,8 +115,8 @@ def test_what_a_ring_has_is_kept_now_and_then_and_at_the_end_once(made: Made, ca
 
 def test_a_python_that_records_nothing_is_said_to_be_so(made: Made, calls: PythonCalls) -> None:
     run = begin(made)
-    for version in ("3.11.2", "3.11.2", "2.7", "x", ""):
-        with pytest.raises(Refused, match=r"3\.12 has"):
+    for version in ("3.8.2", "3.8.2", "2.7", "x", ""):
+        with pytest.raises(Refused, match=r"3\.9 is not"):
             calls.give(run, 5, version)
     assert "joblens stacks" in text(made.node.runs.rows["note"][run])
     assert calls._recorded and not any(each.rings for each in calls._recorded.values())
@@ -139,6 +139,7 @@ def test_chosen_files_are_told(made: Made, calls: PythonCalls) -> None:
     )
     with_exceptions = calls.give(begin(made, "python:exceptions"), 5, "3.12.0")[0]
     assert with_exceptions == {"raised": "types"}
+    assert calls.give(begin(made, "python:calls+locals+limited"), 5, "3.9.0")[0] == {"limited": "calls"}
 
 
 @pytest.mark.parametrize("memory, most", [(-1, 9), (100 << 30, 9), (256 << 20, 2), (1 << 20, 1)])

@@ -30,7 +30,7 @@ class Made:
         self.records: Any = np.frombuffer(self.bytes, ring.RECORD, ring.RECORDS, at)
         self.head["codes"] = functions
         for number in range(functions):
-            self.codes[number] = (1, 1, 0, 1000, 1000, number + 1, 1, b"/job/fit.py", b"f%d" % number)
+            self.codes[number] = (1, 1, 0, 1000, 1000, 0, number + 1, 1, b"/job/fit.py", b"f%d" % number)
 
     def returns(self, code: int, ms: int, value: bytes) -> None:
         """An end with a value."""
@@ -201,7 +201,7 @@ def test_functions_for_which_there_is_no_room_are_counted() -> None:
     made = Made(0)
     for number in range(ring.CODES):
         name = b"\x01" * 60 + b"%d" % number
-        made.codes[number] = (1, 1, 0, 1000 * (number + 1), 1000, 1, 1, b"/job/" + b"\x02" * 120, name)
+        made.codes[number] = (1, 1, 0, 1000 * (number + 1), 1000, 0, 1, 1, b"/job/" + b"\x02" * 120, name)
     many, few = read(made), read(Made(3))
     kept, left_out = len(many.functions), ring.CODES - len(many.functions)
     assert kept > 100 and left_out > 0 and str(ring.CODES - 1) in many.functions[0].name
@@ -236,3 +236,32 @@ def test_a_ring_can_be_neither_shortened_nor_made_longer() -> None:
             assert raised.value.errno == errno.EPERM
     finally:
         os.close(made)
+
+
+def test_of_a_python_in_bursts_the_share_of_time_is_told_and_no_call_goes_on_from_one_to_the_next() -> None:
+    made = Made()
+    made.head["lived_ns"], made.head["seen_ns"] = 10_000_000_000, 210_000_000
+    made.add(ring.BURST, 0, 1)
+    made.add(START, 0, 2)
+    made.add(START, 1, 3)
+    made.add(ring.BURST, 0, 200)
+    made.add(START, 2, 201)
+    made.add(RETURN, 2, 202)
+    kept = read(made)
+    assert ends(kept) == [("f0", "entered", 0, None), ("f1", "entered", 1, None), ("f2", "returned", 0, None)]
+    assert nodes(kept)[-1] == ("f2", -1, 1, 0)
+    assert {round(each.share, 6) for each in kept.functions} == {0.021}
+    assert kept.notes[1:] == ["1 Pythons are older than 3.12: calls of their main threads were seen 2.1 % of the time"]
+    assert all(line.rstrip().endswith("2.1 % of 60.00 s") for line in trace_page.table(kept)[2:5])
+    made.head["seen_ns"] = (1 << 64) - 1
+    assert {each.share for each in read(made).functions} == {1.0}
+
+
+def test_a_limited_function_says_until_when_it_was_counted() -> None:
+    made = Made(8)
+    made.codes["over_ns"][:6] = 3_000_000_000
+    made.codes["over_ns"][6] = (1 << 64) - 1
+    kept = read(made)
+    covered = {each.name[:2]: (each.truths["SwitchedOff"], each.seconds["CoveredSeconds"]) for each in kept.functions}
+    assert (covered["f0"], covered["f6"], covered["f7"]) == ((True, 3.0), (True, 60.0), (False, 60.0))
+    assert "7 functions were switched off then: too many calls" in trace_page.table(kept)

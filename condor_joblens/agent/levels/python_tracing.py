@@ -64,6 +64,7 @@ def what_of_calls(levels: Levels, run: int) -> dict[str, str]:
         said
         | ({"values": "plain"} if trace.python_returns else {})
         | ({"raised": "types"} if trace.python_exceptions else {})
+        | ({"limited": "calls"} if trace.python_limited else {})
     )
 
 
