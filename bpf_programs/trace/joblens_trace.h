@@ -17,6 +17,8 @@ enum traced_kind {
 	TRACED_JUMP,	/* a jump to an address that is in a register or in memory: it leaves if that is outside */
 	TRACED_OFF,	/* no probe: the function is called too often, and is not looked at from here on */
 	TRACED_TRIAL,	/* of who attaches probes, in his own process: does it work, and what does a hit cost? */
+	TRACED_COMMAND,	/* the first instruction of what executes a command in bash */
+	TRACED_SHELL_END,	/* and of what ends a bash */
 };
 
 enum { TRACED_NO_REGISTER = 255 };	/* of a TRACED_JUMP, whose registers are words of struct pt_regs */
@@ -71,6 +73,40 @@ struct traced_throw {
 struct traced_texts {
 	struct traced_hit hit;
 	char text[2][64];
+};
+
+enum { TRACED_WORDS = 32, TRACED_LINE_BYTES = 384, TRACED_WORD_BYTES = 256 };
+
+/* Variables of a bash: how far from the probe of TRACED_COMMAND; 0: this bash has none of that name. */
+struct traced_shell {
+	__s64 status;	/* last_command_exit_value */
+	__s64 trap;	/* running_trap */
+	__s64 breaking, continuing;
+	__s64 script;	/* dollar_vars, whose first is $0 */
+};
+
+enum traced_command_how {
+	TRACED_IN_BACKGROUND = 1,
+	TRACED_FROM_PIPE = 2,
+	TRACED_INTO_PIPE = 4,
+	TRACED_SKIPPED = 8,	/* by break or continue: it is not executed */
+	TRACED_CUT = 16,	/* there are more words, or the last one goes on */
+	TRACED_UNREADABLE = 32,	/* a part of it was not in memory */
+};
+
+/* A command that bash begins, or its end. */
+struct traced_command {
+	struct traced_hit hit;	/* the first of the values is where the program is in memory */
+	__s32 status;	/* of the command before; at the end that of the shell */
+	__s32 line;	/* of a simple command, from here on */
+	__u32 type;	/* enum command_type of bash: 4 is a simple command */
+	__u32 flags;	/* CMD_... of bash */
+	__u32 trap;	/* 0: none is run; else the number of its signal + 1 */
+	__u32 how;	/* bits of enum traced_command_how */
+	__u32 words;	/* so many follow, each with a 0 behind it */
+	__u32 bytes;
+	char script[96];	/* $0; empty: not known */
+	char text[640];	/* TRACED_LINE_BYTES + TRACED_WORD_BYTES; of a simple command alone */
 };
 
 #endif

@@ -25,6 +25,7 @@ from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.output_state import Output
 from condor_joblens.agent.peeks import Peeks
 from condor_joblens.agent.python_calls import PythonCalls
+from condor_joblens.agent.shell_traces import ShellTraces
 from condor_joblens.agent.triggers.feed import Triggers
 
 
@@ -46,6 +47,7 @@ class Agent:
     triggers: Triggers = field(init=False)
     function_traces: FunctionTraces = field(init=False)
     python_calls: PythonCalls = field(init=False)
+    shell_traces: ShellTraces = field(init=False)
     peeks: Peeks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,4 +57,5 @@ class Agent:
         self.triggers = Triggers(self.levels, self.recorder)
         self.function_traces = FunctionTraces(self.levels, self.output.artifacts)
         self.python_calls = PythonCalls(self.levels, self.output.artifacts)
+        self.shell_traces = ShellTraces(self.levels, self.output.artifacts)
         self.peeks = Peeks(self.levels)

@@ -46,7 +46,7 @@ MESSAGES_AT_A_TIME = 20
 
 
 @dataclass
-class _Standing:
+class Standing:
     """A trace that goes on."""
 
     run: int
@@ -65,30 +65,36 @@ class _Standing:
 
 
 class FunctionTraces:
-    """All of the node."""
+    """All of the node. What of it is of functions is in the methods that shell_traces.py has in another way."""
+
+    kind, content_type, subject = traced_calls.KIND, traced_calls.CONTENT_TYPE, "function"
 
     def __init__(self, levels: Levels, artifacts: RunArtifacts) -> None:
         """There are none until `open`."""
         self._levels, self._artifacts = levels, artifacts
         self._traces: Traces | None = None
         self._selector: selectors.BaseSelector | None = None
-        self._running: dict[int, _Standing] = {}  # by number of the run
+        self._running: dict[int, Standing] = {}  # by number of the run
         self._not_before: dict[int, float] = {}  # number of a run -> CLOCK_MONOTONIC
 
     def open(self, traces: Traces, selector: selectors.BaseSelector) -> None:
         """From now on they can be begun."""
         self._traces, self._selector = traces, selector
-        traces.follow = self.follow
-        traces.stands = lambda run: bool(function_tracing.asked(self._levels, run))
+        traces.standing.append(self)
 
-    def follow(self, run: int, seconds: float) -> socket.socket:
-        """Where the run's trace tells each call that ends in so many seconds. Raises Refused and OSError."""
+    def asked(self, run: int) -> bool:
+        """Whether a trace of it stands for the run's life, or may come to stand."""
+        return bool(function_tracing.asked(self._levels, run))
+
+    def wanted(self, levels: Levels, run: int) -> tuple[str, ...]:
+        """The SPECs that are to be traced of the run now."""
+        return function_tracing.wanted(levels, run)
+
+    def follow(self, run: int, seconds: float) -> socket.socket | None:
+        """Where the run's trace tells what ends in so many seconds; None if there is none. Raises OSError."""
         standing = self._running.get(int(self._levels.node.runs.rows["run_number"][run]))
         if standing is None:
-            raise Refused(
-                f"no function of the job is traced for its life: {ATTRIBUTE} or a policy asks for it, and Note says "
-                "why not. To trace one now, name it: FILE:FUNCTION"
-            )
+            return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         try:
@@ -108,13 +114,11 @@ class FunctionTraces:
         for number, standing in list(self._running.items()):
             run = runs.get(number)
             is_over = run is None or bool(node.runs.rows["final"][run])  # then it ends by itself, and tells the rest
-            if not is_over and function_tracing.wanted(self._levels, standing.run) != standing.specs:
+            if not is_over and self.wanted(self._levels, standing.run) != standing.specs:
                 self._end(standing)
         for number in self._not_before.keys() - runs.keys():
             del self._not_before[number]
-        for place in trace_places.waiting(
-            self._levels, runs, self._having(), self._not_before, function_tracing.wanted
-        ):
+        for place in trace_places.waiting(self._levels, runs, self._having(), self._not_before, self.wanted):
             run = runs[place.number]
             node.guard(run, "trace", self._begin, run, place)
 
@@ -127,17 +131,19 @@ class FunctionTraces:
             gone = self._to_go(place) if len(self._running) >= MOST_AT_ONCE else None
             self._start(run, place)
         except (Refused, OSError) as error:
-            self._trouble(run, f"no function is traced: {error}")
+            self._trouble(run, f"no {self.subject} is traced: {error}")
             return
         if gone is not None:
-            self._say(gone, "no function is traced any more: a job of another user, who has fewer, has its place")
+            self._say(
+                gone, f"no {self.subject} is traced any more: a job of another user, who has fewer, has its place"
+            )
             self._end(gone)
             self._not_before[gone.number] = time.monotonic() + AGAIN_SECONDS
 
-    def _to_go(self, wanting: Place) -> _Standing:
+    def _to_go(self, wanting: Place) -> Standing:
         """Which trace gives way. Raises Refused if it is this run that has to wait."""
         having = self._having()
-        living = {number: place for number, place in having.items() if self._living(self._running[number]) is not None}
+        living = {number: place for number, place in having.items() if self.living(self._running[number]) is not None}
         gone = trace_places.to_go(wanting, having, living)
         if gone is None:
             own = sum(place.whose == wanting.whose for place in having.values())
@@ -147,7 +153,7 @@ class FunctionTraces:
     def _start(self, run: int, place: Place) -> None:
         """Raises Refused and OSError."""
         assert self._traces is not None and self._selector is not None
-        node, specs = self._levels.node, function_tracing.wanted(self._levels, run)
+        node, specs = self._levels.node, self.wanted(self._levels, run)
         handles = node.handles[run]
         if handles.sandbox is None:
             raise Refused("the job's folder is unknown")
@@ -156,17 +162,13 @@ class FunctionTraces:
             channel = self._traces.stand(run, cgroup, handles.sandbox, specs)
         finally:
             os.close(cgroup)
-        rows = node.runs.rows
-        base = max(0, int(rows["trace_calls"][run])), max(0, int(rows["trace_unwound"][run])), _known(rows, run)
-        about = dataclasses.replace(
-            self._artifacts.about(run), kind=traced_calls.KIND, content_type=traced_calls.CONTENT_TYPE
-        )
-        standing = self._running[place.number] = _Standing(run, place, specs, channel, about, base)
+        about = dataclasses.replace(self._artifacts.about(run), kind=self.kind, content_type=self.content_type)
+        standing = self._running[place.number] = Standing(run, place, specs, channel, about, self.base(run))
         self._trouble(run, "")
         self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._receive, standing))
         node.log(f"{node.describe(run)}: traces {printable('; '.join(specs), 200)}")
 
-    def _receive(self, standing: _Standing) -> None:
+    def _receive(self, standing: Standing) -> None:
         for _ in range(MESSAGES_AT_A_TIME):
             if standing.channel.fileno() < 0:
                 return
@@ -185,10 +187,10 @@ class FunctionTraces:
                 self._say(standing, f"its trace was ended: {error}")
                 self._end(standing)
 
-    def _take(self, standing: _Standing, kind: bytes, said: bytes) -> None:
+    def _take(self, standing: Standing, kind: bytes, said: bytes) -> None:
         """Raises ValueError for what can't be."""
         if kind == messages.SUMS:
-            self._put(standing, messages.understood(said))
+            self.put(standing, said)
         elif kind == messages.PART:
             standing.parts.append(said)
             if sum(map(len, standing.parts)) > traced_calls.MOST_BYTES:
@@ -200,9 +202,14 @@ class FunctionTraces:
         elif kind != WHOLE:
             raise ValueError("it says what it does not know")
 
-    def _put(self, standing: _Standing, sums: messages.Sums) -> None:
-        """Into the run's row, if there is still one."""
-        run = self._living(standing)
+    def base(self, run: int) -> tuple[int, int, float]:
+        """What its row has of traces before this one."""
+        rows = self._levels.node.runs.rows
+        return max(0, int(rows["trace_calls"][run])), max(0, int(rows["trace_unwound"][run])), _known(rows, run)
+
+    def put(self, standing: Standing, said: bytes) -> None:
+        """Into the run's row, if there is still one. Raises ValueError for what can't be."""
+        sums, run = messages.understood(said), self.living(standing)
         if run is None or not sums.begun:
             return
         rows = self._levels.node.runs.rows
@@ -212,11 +219,11 @@ class FunctionTraces:
         rows["trace_unseen_seconds"][run] = float("nan") if sums.unseen is None else sums.unseen
         rows["trace_functions"][run] = cut_words("; ".join(map(described, sums.functions)), "trace_functions")
 
-    def _keep(self, standing: _Standing, begun: float, ended: float) -> None:
+    def _keep(self, standing: Standing, begun: float, ended: float) -> None:
         """The newest of a trace takes the place of the one before."""
         about = dataclasses.replace(standing.about, begun=begun, ended=ended)
         stored = self._artifacts.store.stored(about.run_number)
-        kept = [each for each in stored if each.run == about.run and each.name.endswith(f".{traced_calls.KIND}")]
+        kept = [each for each in stored if each.run == about.run and each.name.endswith(f".{self.kind}")]
         made = self._artifacts.keep_about(about, standing.parts, is_new=not standing.kept)
         standing.parts = []
         if made is None:
@@ -226,8 +233,8 @@ class FunctionTraces:
             self._artifacts.store.delete(name)
         standing.kept = made.name
 
-    def _say(self, standing: _Standing, text: str) -> None:
-        node, run = self._levels.node, self._living(standing)
+    def _say(self, standing: Standing, text: str) -> None:
+        node, run = self._levels.node, self.living(standing)
         node.log_once(f"{standing.about.slot}: run {standing.about.run}: {ATTRIBUTE}: {printable(text, 200)}")
         if run is not None:
             self._trouble(run, text)
@@ -236,15 +243,20 @@ class FunctionTraces:
         """The run's note says it, and nothing of what it said of this before."""
         sent = self._levels.inputs.get(run)
         if sent is not None:
-            sent.trace_trouble = f"{ATTRIBUTE}: {text}" if text else ""
-            function_tracing.update(self._levels, run)
+            self.note(run, f"{ATTRIBUTE}: {text}" if text else "")
 
-    def _living(self, standing: _Standing) -> int | None:
+    def note(self, run: int, text: str) -> None:
+        """What the run's note says of it."""
+        self._levels.inputs[run].trace_trouble = text
+        function_tracing.update(self._levels, run)
+
+    def living(self, standing: Standing) -> int | None:
+        """The run that it is of, if that goes on."""
         runs = self._levels.node.runs
         is_there = runs.state["used"][standing.run] and int(runs.rows["run_number"][standing.run]) == standing.number
         return standing.run if is_there and not runs.rows["final"][standing.run] else None
 
-    def _end(self, standing: _Standing) -> None:
+    def _end(self, standing: Standing) -> None:
         """Its probes are gone in a moment: its process finds nobody who listens."""
         assert self._selector is not None
         if self._running.get(standing.number) is standing:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from condor_joblens.agent import trace_places
 from condor_joblens.agent.node import Node
@@ -21,13 +22,15 @@ from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control.verbs import Payer, Refused
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
+from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.profiling.program_files import REQUEST
 
 MOST_AT_ONCE = 8
 """Traces of a node that somebody has asked for, of a job one at a time: what probes may cost it is reckoned by trace.
 
 Whoever asks shares them with others (trace_places.py); root's give way to nobody. Beside it a trace can stand for the
-job's life (function_traces.py). Then each of the two may cost half."""
+job's life (function_traces.py). Then it may cost half; one of its functions and one of its shells share the other
+half."""
 
 GAVE_WAY = "the trace was ended: another user, who had fewer of them here, has its place"
 
@@ -44,6 +47,16 @@ class _Asked:
     channel: socket.socket  # joblensd's end; closed: it is over
 
 
+class StandingTraces(Protocol):
+    """Those that stand for the lives of runs, of one kind."""
+
+    def asked(self, run: int) -> bool:
+        """Whether one stands for the run's life, or may come to stand."""
+
+    def follow(self, run: int, seconds: float) -> socket.socket | None:
+        """The socket on which it tells what ends in so many seconds; None if there is none. Raises OSError."""
+
+
 class Traces:
     """Starts traces."""
 
@@ -58,10 +71,7 @@ class Traces:
         self._node, self._lookers, self._tracers, self._selector = node, lookers, tracers, selector
         self._running: dict[int, _Asked] = {}  # by number of the run
         self._ended: set[socket.socket] = set()  # joblensd's ends of those that gave way
-        self.stands: Callable[[int], bool] = lambda run: False
-        """Whether a trace stands for the run's life, or may come to stand."""
-        self.follow: Callable[[int, float], socket.socket] = _nobody_follows
-        """The socket on which that trace tells the calls of so many seconds. Raises Refused and OSError."""
+        self.standing: list[StandingTraces] = []
         if tracers is not None:
             selector.register(tracers, selectors.EVENT_READ, self._reports)
 
@@ -85,7 +95,7 @@ class Traces:
         if why:
             raise Refused(why)
         if request.get("follow"):
-            return self.follow(run, float(str(request["seconds"])))
+            return self._follow(run, float(str(request["seconds"])))
         self._running = {number: each for number, each in self._running.items() if each.channel.fileno() >= 0}
         self._ended = {each for each in self._ended if each.fileno() >= 0}
         if self.number(run) in self._running:
@@ -93,7 +103,7 @@ class Traces:
         place = Place(self.number(run), str(whose), (-time.monotonic(),))
         gone = self._to_go(place) if len(self._running) >= MOST_AT_ONCE else None
         share = 1.0 - STANDING_SHARE if self.stands(run) else 1.0
-        asked = {"specs": [request["spec"]], "seconds": request["seconds"], "share": share}
+        asked = {"specs": [request["spec"]], "seconds": request["seconds"], "share": share, **self._for_all()}
         channel = self._started(run, cgroup, sandbox, asked, charge)
         if gone is not None:
             self._ended.add(self._running.pop(gone).channel)
@@ -113,8 +123,28 @@ class Traces:
     def stand(self, run: int, cgroup: int, sandbox: JobSandbox, specs: Sequence[str]) -> socket.socket:
         """The socket of a trace that goes on until the job or the socket ends. Raises Refused and OSError."""
         self._check()
-        asked = {"specs": list(specs), "seconds": 0, "share": STANDING_SHARE, "stands": True}
+        share = STANDING_SHARE / max(1, self.stands(run))
+        asked = {"specs": list(specs), "seconds": 0, "share": share, "stands": True, **self._for_all()}
         return self._started(run, cgroup, sandbox, asked, lambda _: None)
+
+    def stands(self, run: int) -> int:
+        """How many traces stand for the run's life, or may come to stand."""
+        return sum(each.asked(run) for each in self.standing)
+
+    def _for_all(self) -> dict[str, bool]:
+        """Of a shell: whether one probe is for all processes of the node."""
+        return {"for_all": self._node.config.trace_shell == "node"}
+
+    def _follow(self, run: int, seconds: float) -> socket.socket:
+        """The socket on which a trace that stands tells what ends; that of functions comes before that of shells."""
+        for each in self.standing:
+            channel = each.follow(run, seconds)
+            if channel is not None:
+                return channel
+        raise Refused(
+            f"nothing of the job is traced for its life: {ATTRIBUTE} or a policy asks for it, and Note says why not. "
+            "To trace it now, name a function, FILE:FUNCTION, or bash"
+        )
 
     def _check(self) -> None:
         """Raises Refused."""
@@ -172,7 +202,3 @@ class Traces:
             self._node.log(f"{lost}: no job is traced until joblensd is started anew")
             self._selector.unregister(self._tracers)
             self._tracers = None
-
-
-def _nobody_follows(run: int, seconds: float) -> socket.socket:
-    raise Refused("no trace stands for a job's life here")

@@ -1,4 +1,7 @@
-"""`joblens trace ID`: what a trace that stands for a job's life has seen so far: sums of functions, or a call tree."""
+"""`joblens trace ID`: what a trace that stands for a job's life has seen so far: sums of functions, or a call tree.
+
+And the commands of its shells, by line.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,16 @@ from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET
-from condor_joblens.profiles import perfetto, trace_page, traced_calls
+from condor_joblens.profiles import commands_page, perfetto, trace_page, traced_calls, traced_commands
 from condor_joblens.profiles.traced_calls import Call, Function, TracedCalls
+from condor_joblens.profiles.traced_commands import TracedCommands
 from condor_joblens.shm.artifact_header import Artifact
 
 NOTHING = (
     "no trace of job {job} is kept on this node. One is kept, from some seconds on, of a job at level trace that asks "
-    'for it: +JobLensTrace = "FILE:FUNCTION; python:calls" in its submit file, or a policy does. To trace it now: '
-    "joblens trace {job} FILE:FUNCTION; and what a Python does now: joblens stacks {job}"
+    'for it: +JobLensTrace = "FILE:FUNCTION; python:calls; bash" in its submit file, or a policy does. To trace it '
+    "now: joblens trace {job} FILE:FUNCTION, or joblens trace {job} bash; and what a Python does now: joblens stacks "
+    "{job}"
 )
 _LONGEST = 200
 
@@ -29,18 +34,38 @@ _LONGEST = 200
 def run(options: argparse.Namespace) -> int:
     """Prints or writes all that is kept of the job's last run here, the oldest part first; exit code 0."""
     path = os.path.join(run_dir(options.run_dir), SOCKET)
-    kept = [each for each in listed(path, options.id) if each.kind == traced_calls.KIND]
-    if not kept:
+    artifacts = listed(path, options.id)
+    kept = [each for each in artifacts if each.kind == traced_calls.KIND]
+    of_shells = [each for each in artifacts if each.kind == traced_commands.KIND]
+    if not kept and not of_shells:
         raise JobLensError(NOTHING.format(job=printable(options.id)))
+    if not kept and (options.tree or options.format):
+        raise JobLensError("only commands of its shells were traced: leave out --tree and --format")
     found = [_one(path, options.id, each) for each in kept]
     if options.format == "perfetto":
         _write_perfetto(options, found)
-    elif options.json:
-        print(json.dumps([record(*each) for each in found], indent=2))
-    else:
-        page = trace_page.tree if options.tree else trace_page.table
-        print("\n\n".join("\n".join(dressed(page(each), style())) for _, each in found))
+        return 0
+    commands = [] if options.tree else [_commands(path, options.id, each) for each in of_shells]
+    if options.json:
+        records = [record(*each) for each in found] + [_record_of_commands(*each) for each in commands]
+        print(json.dumps(records, indent=2))
+        return 0
+    page = trace_page.tree if options.tree else trace_page.table
+    pages = [page(each) for _, each in found] + [commands_page.table(each) for _, each in commands]
+    print("\n\n".join("\n".join(dressed(each, style())) for each in pages))
     return 0
+
+
+def _commands(path: str, job: str, artifact: Artifact) -> tuple[Artifact, TracedCommands]:
+    about, content = fetched(path, job, artifact.name)
+    try:
+        return about, traced_commands.decode(content)
+    except ValueError as error:
+        raise JobLensError(f"{artifact.name}: {printable(str(error))}") from None
+
+
+def _record_of_commands(about: Artifact, kept: TracedCommands) -> dict[str, Any]:
+    return {"Run": about.run, "Artifact": about.name, **commands_page.record(kept)}
 
 
 def _one(path: str, job: str, artifact: Artifact) -> tuple[Artifact, TracedCalls]:

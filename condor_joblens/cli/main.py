@@ -404,7 +404,7 @@ def _add_trace(command: argparse.ArgumentParser) -> None:
 
     help = (
         "FILE:FUNCTION, both may have * and ?, for example 'myprog:fit'; with types, arguments and result are shown: "
-        "'myprog:fit(int, char*) -> int'. Or throws: the exceptions of C++"
+        "'myprog:fit(int, char*) -> int'. Or throws: the exceptions of C++; or bash: the commands of bash scripts"
     )
     help += ". Without it: what is kept of the trace that the job itself, or a policy, has asked for"
     command.add_argument("spec", metavar="SPEC", nargs="?", type=_function, help=help)

@@ -1,7 +1,7 @@
 """`joblens trace ID SPEC`: calls of functions of a running job of this node as they end, then how many there were.
 
-Or what it throws, and in the end from where. Without SPEC it is what is kept of the job's own trace (kept_trace.py), or
-with --follow its new calls.
+Or what it throws, and in the end from where; or the commands of its bash scripts. Without SPEC it is what is kept of
+the job's own trace (kept_trace.py), or with --follow its new calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET
 from condor_joblens.control.child_output import CONTENT
 from condor_joblens.control.verbs import MOST_TRACE_SECONDS
-from condor_joblens.profiles import trace_page
+from condor_joblens.profiles import commands_page, trace_page, traced_commands
 from condor_joblens.profiles.perfetto import Perfetto, Slice
 
 MOST_DEEP = 20
@@ -81,6 +81,9 @@ def run(options: argparse.Namespace) -> int:
         told = _understood(said)
         for row in told["calls"]:
             print(json.dumps(row) if options.json else line(row), flush=True)
+        for command in told["commands"]:
+            (record,) = commands_page.records([command])
+            print(json.dumps(record) if options.json else commands_page.command_line(command), flush=True)
         for row in told["throws"]:
             print(json.dumps(row) if options.json else throw_line(row), flush=True)
         for row in told["places"]:
@@ -122,12 +125,13 @@ def _slice(row: Row) -> Slice:
     )  # fmt: skip
 
 
-def _understood(said: bytes) -> dict[str, list[Row]]:
+def _understood(said: bytes) -> dict[str, list[Any]]:
     """Calls and sums of a message, whose texts are fit to print. Raises JobLensError."""
     try:
         told = json.loads(said)
         return {
             "calls": [_call(*each) for each in told.get("calls", [])],
+            "commands": [traced_commands.command(*each) for each in told.get("commands", [])],
             "throws": [_throw(*each) for each in told.get("throws", [])],
             "places": [_place(*each) for each in told.get("places", [])],
             "summary": [_sums(each) for each in told.get("summary", [])],
@@ -185,6 +189,8 @@ def _place(number: int, pid: int, kind: str, text: str, count: int, frames: list
 
 
 def _sums(told: Row) -> Row:
+    if "Commands" in told:
+        return _sums_of_shells(told)
     is_of_throws = "Throws" in told
     return {
         "Function": printable(str(told["Function"]), MOST_SHOWN),
@@ -193,6 +199,17 @@ def _sums(told: Row) -> Row:
         **{name: float(told[name]) for name in (("CoveredSeconds",) if is_of_throws else _SECONDS)},
         "SwitchedOff": bool(told["SwitchedOff"]),
         **({} if is_of_throws else {name: bool(told[name]) for name in ("SwitchesStacks", "EntriesAlone")}),
+    }
+
+
+def _sums_of_shells(told: Row) -> Row:
+    numbers = (*traced_commands.COUNTS, "LostHits", "NotOurs", "NotShown")
+    return {
+        "File": printable(str(told["File"]), MOST_SHOWN),
+        **{name: int(told[name]) for name in numbers},
+        **{name: float(told[name]) for name in ("Seconds", "CoveredSeconds")},
+        "ForAll": bool(told["ForAll"]),
+        "SwitchedOff": bool(told["SwitchedOff"]),
     }
 
 
@@ -235,7 +252,9 @@ def _took(seconds: float | None) -> str:
 
 
 def page(row: Row) -> Sequence[str]:
-    """The sums of a function, for people."""
+    """The sums of a function, or of shells, for people."""
+    if "Commands" in row:
+        return commands_page.summary(row, row["NotShown"], _probed(row))
     if "Throws" in row:
         head = f"{row['Throws']} exceptions were thrown by {row['File']} in {row['CoveredSeconds']:.1f} s"
         return ["", head, *_remarks(row)]
@@ -253,6 +272,13 @@ def page(row: Row) -> Sequence[str]:
         mean = _took(row["TotalSeconds"] / ended)
         lines.append(f"  from entry to exit {mean} on average, {_took(row['LongestSeconds'])} at most")
     return [*lines, *_remarks(row)]
+
+
+def _probed(row: Row) -> traced_commands.Probed:
+    return traced_commands.Probed(
+        row["File"], 0.0, 0, None, row["ForAll"], row["LostHits"], row["NotOurs"], row["SwitchedOff"],
+        row["CoveredSeconds"],
+    )  # fmt: skip
 
 
 def _remarks(row: Row) -> list[str]:

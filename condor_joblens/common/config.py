@@ -134,6 +134,11 @@ class Config:
         "have 64 MiB; the least important go without, and their Note says so. 0: nothing is recorded")
     trace_python: bool = _knob("true", boolean, "true or false",
         "whether a job at level trace may ask for exceptions that end its Pythons, and for their calls (+JobLensTrace)")
+    trace_shell: str = _knob("process", one_of("process", "node"), "process or node",
+        "where bash scripts are traced (+JobLensTrace = \"bash\"). With process each shell of the job has a probe, and "
+        "others pay nothing. What a shell does in its first tenths of a second is not seen. With node all processes "
+        "of the node that run the same bash have one. Subshells are seen from their first command. A command of "
+        "anybody's bash costs about 2 us more while such a job runs")
     ask: bool = _knob("false", boolean, "true or false",
         "whether root may run BPF programs of his own about a job (joblens ask)")
     max_peeks: int = _knob("16", integer(0, 1024), "jobs",

@@ -1,6 +1,7 @@
 """What is to be traced, as a person writes it: `FILE:FUNCTION`, with the types of what is to be shown.
 
-`myprog:fit`, `libXrdCl.so*:*Open*`, `myprog:fit(int, char*) -> double*`; or `throws`: all exceptions of C++.
+`myprog:fit`, `libXrdCl.so*:*Open*`, `myprog:fit(int, char*) -> double*`; or `throws`: all exceptions of C++; or
+`bash`: the commands of bash scripts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ MOST_ARGUMENTS = 6
 """As many are in registers."""
 
 MOST_TEXTS = 2
+
+SHELL = "bash"
+"""The commands that bash executes, instead of functions."""
+
+_SHELL_FUNCTION = "execute_command_internal"
 
 THROWS = "throws"
 _THROWS = "libstdc++.so*:__cxa_throw"
@@ -86,6 +92,11 @@ class Spec:
         return self.function == "__cxa_throw"
 
     @property
+    def is_of_shell(self) -> bool:
+        """Whether the commands of a shell are shown, and not calls."""
+        return self.function == _SHELL_FUNCTION
+
+    @property
     def registers(self) -> tuple[Type, ...]:
         """The types of the arguments that are in registers for integers, in order."""
         return tuple(each for each in self.arguments or () if each.kind is not Kind.FLOATING)[:MOST_ARGUMENTS]
@@ -100,6 +111,8 @@ def parse(text: str) -> Spec:
     """The SPEC that a person writes. Raises SpecError."""
     if text.strip() == THROWS:
         text = _THROWS
+    if text.strip() == SHELL:
+        text = f"{SHELL}:{_SHELL_FUNCTION}"
     if len(text) > MOST_TEXT or not text.isprintable():
         raise SpecError(f"write FILE:FUNCTION in at most {MOST_TEXT} characters that can be printed")
     file, colon, rest = text.strip().partition(":")
@@ -113,6 +126,8 @@ def parse(text: str) -> Spec:
     arguments = _types(parameters.rstrip()[:-1]) if parenthesis else None
     if name.strip() == "__cxa_throw" and (parenthesis or arrow):
         raise SpecError("what is thrown has no arguments to show: write throws, or FILE:__cxa_throw")
+    if name.strip() == _SHELL_FUNCTION and (parenthesis or arrow):
+        raise SpecError(f"a shell's commands have no types: write bash, or FILE:{_SHELL_FUNCTION}")
     spec = Spec(file, name.strip(), arguments, parse_type(result) if arrow else None)
     if spec.result is not None and spec.result.kind in (Kind.FLOATING, Kind.TEXT):
         raise SpecError(f"a result of the type {spec.result.name} can't be shown: leave out what follows ->")

@@ -9,8 +9,8 @@ arguments. Each means `python:raises` as well.
 A SPEC of Python can end with `+locals`: with an exception that ends a Python come the local variables of its frames.
 And with `+limited`: of each function the first calls are recorded, so that one which is called often costs little.
 
-`FILE:FUNCTION` are functions of programs (model/trace_spec.py). What is not understood is told with what would be
-right, and the job runs.
+`bash` are the commands of bash scripts. `FILE:FUNCTION` are functions of programs (model/trace_spec.py). What is not
+understood is told with what would be right, and the job runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 
 from condor_joblens.common.errors import printable
-from condor_joblens.model.trace_spec import THROWS, SpecError, parse
+from condor_joblens.model.trace_spec import SHELL, THROWS, SpecError, parse
 from condor_joblens.policy import ad_literal
 
 ATTRIBUTE = "JobLensTrace"
@@ -52,6 +52,7 @@ class TraceRequest:
     python_files: tuple[str, ...] = ()  # patterns of files whose functions' calls are recorded; ALL_FILES: all
     python_returns: bool = False  # also what they returned
     python_exceptions: bool = False  # also those that are handled
+    shell: bool = False  # commands of bash scripts
     python_arguments: tuple[str, ...] = ()  # FUNCTION,ARGUMENT or FUNCTION,ARGUMENT,ARGUMENT
     python_locals: bool = False  # also local variables of the frames of an exception that ends a Python
     python_limited: bool = False  # of each function the first calls alone
@@ -95,18 +96,19 @@ def of_text(text: str) -> TraceRequest:
     files = tuple(spec.partition(":")[2] for spec in of_python if spec not in _WORDS and not _is_of_arguments(spec))
     if CALLS in of_python or ((returns or exceptions) and not files and not arguments):
         files = (ALL_FILES,)
-    functions = tuple(spec for spec in understood if not _is_of_python(spec))
+    functions = tuple(spec for spec in understood if not _is_of_python(spec) and spec != SHELL)
     options = {option for spec in asked for option in _plain(spec)[1]}
     return TraceRequest(
-        bool(of_python),
-        functions,
-        refused,
-        files,
-        returns,
-        exceptions,
-        arguments,
-        LOCALS in options,
-        LIMITED in options,
+        python_raises=bool(of_python),
+        functions=functions,
+        refused=refused,
+        python_files=files,
+        python_returns=returns,
+        python_exceptions=exceptions,
+        shell=SHELL in understood,
+        python_arguments=arguments,
+        python_locals=LOCALS in options,
+        python_limited=LIMITED in options,
     )
 
 
@@ -162,6 +164,8 @@ def why_not(spec: str) -> str:
     try:
         if spec == THROWS or parse(spec).is_of_throws:
             return "joblens trace ID throws shows what is thrown"
+        if spec != SHELL and parse(spec).is_of_shell:
+            return f"write {SHELL} for the commands of bash scripts"
     except SpecError as error:
         return printable(str(error), 120)
     return ""

@@ -125,6 +125,7 @@ int attach_to_functions(int program, const char *path, const uint64_t *offsets, 
     uint32_t pid);
 size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room);
 size_t take_throws(struct ring *ring, struct traced_throw *throws, size_t room);
+size_t take_commands(struct ring *ring, struct traced_command *commands, size_t room);
 uintptr_t trial_address(void);
 uint64_t run_trial(uint32_t times);
 enum inner_flags { ROWS_FLAGS = ..., MAPPINGS_FLAGS = ... };

@@ -41,4 +41,23 @@ static size_t take_throws(struct ring *ring, struct traced_throw *throws, size_t
 	return count;
 }
 
+_Static_assert(sizeof(struct traced_command) + RECORD_HEAD <= 4096, "a command can reach beyond the page");
+
+/* The same of commands. Of one without words the texts are left as they are: nobody may read them. */
+static size_t take_commands(struct ring *ring, struct traced_command *commands, size_t room)
+{
+	const size_t least = offsetof(struct traced_command, script);
+	const void *record;
+	size_t count = 0, size;
+
+	while (count < room && (record = oldest_record(ring, &size))) {
+		if (size == sizeof(struct traced_command) || size == least) {
+			commands[count].script[0] = 0;
+			memcpy(&commands[count++], record, size);
+		}
+		pass_record(ring, size);
+	}
+	return count;
+}
+
 #endif

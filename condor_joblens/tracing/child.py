@@ -23,7 +23,7 @@ from condor_joblens.tracing.calls import Call, Calls, End, Hit, Kind
 from condor_joblens.tracing.job_probes import LOOK_SECONDS, JobProbes
 from condor_joblens.tracing.opener import Opener
 from condor_joblens.tracing.outbox import Outbox
-from condor_joblens.tracing.probes import MOST_FUNCTIONS, Probes
+from condor_joblens.tracing.probes import CALLS, COMMANDS, MOST_FUNCTIONS, THROWS, Probes
 from condor_joblens.tracing.throws import Place, Throw, Throws
 
 MOST_SECONDS = 3600
@@ -219,20 +219,25 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
 
     It is given the job's cgroup, and the socket of the child that is its owner.
     """
-    from condor_joblens.tracing import standing
+    from condor_joblens.tracing import shell_trace, standing
 
     cgroup, opener = given
     with socket.socket(fileno=os.dup(opener)) as asked:
         try:
             texts = [str(each) for each in request["specs"]]
-            of_throws = specs.parse(texts[0]).is_of_throws
-            probes = Probes(cgroup, int(request["uid"]), of_throws=of_throws, share=float(request["share"]))
+            spec = specs.parse(texts[0])
+            of = THROWS if spec.is_of_throws else COMMANDS if spec.is_of_shell else CALLS
+            # whoever else has the same bash pays too: the site alone says so
+            is_for_all = spec.is_of_shell and bool(request.get("for_all"))
+            probes = Probes(cgroup, int(request["uid"]), of=of, share=float(request["share"]), is_for_all=is_for_all)
             outbox = Outbox(channel)
             if request.get("stands"):
-                standing.StandingTrace(outbox, texts, probes, cgroup, Opener(asked)).stand()
+                stands = shell_trace.StandingShellTrace if spec.is_of_shell else standing.StandingTrace
+                stands(outbox, texts, probes, cgroup, Opener(asked)).stand()
             else:
                 seconds = min(float(request["seconds"]), MOST_SECONDS)
-                Trace(outbox, texts, probes, cgroup, Opener(asked)).run(seconds)
+                trace = shell_trace.ShellTrace if spec.is_of_shell else Trace
+                trace(outbox, texts, probes, cgroup, Opener(asked)).run(seconds)
         except (JobLensError, specs.SpecError) as error:
             with contextlib.suppress(OSError):
                 channel.send(FAILED + str(error).encode("utf-8", "replace")[: MOST - 1])

@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from condor_joblens.common import descriptors, privilege, seccomp
@@ -20,8 +20,9 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.model import trace_spec as specs
 from condor_joblens.profiling import demangle
 from condor_joblens.profiling.elf import Elf, ElfError
+from condor_joblens.tracing import shell_file
 from condor_joblens.tracing.answers import wait_for
-from condor_joblens.tracing.exits import ENTRY, JUMP, Place
+from condor_joblens.tracing.exits import ENTRY, JUMP, LEAVE, RETURN, Place
 from condor_joblens.tracing.functions import MOST_FUNCTIONS, MOST_PLACES, Found, Function, find
 
 SECONDS = 20.0
@@ -32,6 +33,7 @@ MOST_NAME = 1000
 _PACKET = 60_000
 _MEMORY_BYTES = 1 << 30
 _MOST_DISTANCE = 1 << 31
+_KINDS = frozenset({ENTRY, RETURN, LEAVE, JUMP, shell_file.COMMAND, shell_file.SHELL_END})
 _CALLS = (*seccomp.INTERPRETERS, "fstat", "gettid", "newfstatat", "sendmsg", "sendto")
 
 
@@ -84,7 +86,8 @@ def _answer(channel: socket.socket, file: int, spec: str) -> None:
     privilege.not_dumpable()
     seccomp.allow_only(_CALLS)
     try:
-        told = _told(find(Elf(file), specs.parse(spec)))
+        meant = specs.parse(spec)
+        told = _told(shell_file.find(Elf(file)) if meant.is_of_shell else find(Elf(file), meant))
     except (ElfError, OSError, ValueError) as error:
         told = {"error": f"can't be read: {error}"}
     except JobLensError as error:
@@ -126,6 +129,7 @@ def _told(found: Found) -> dict[str, Any]:
                 list(each.cold),
                 [list(vars(place).values()) for place in each.places],
                 each.is_entry_alone,
+                list(each.variables),
             ]
             for each in found.functions
         ],
@@ -149,7 +153,13 @@ def understood(told: Mapping[str, Any]) -> Found:
 
 
 def _function(
-    name: str, offset: int, size: int, cold: list[int], places: list[list[Any]], is_entry_alone: bool
+    name: str,
+    offset: int,
+    size: int,
+    cold: list[int],
+    places: list[list[Any]],
+    is_entry_alone: bool,
+    variables: Sequence[int] = (),
 ) -> Function:
     distance, length = cold
     if not 0 < len(places) <= MOST_PLACES:
@@ -162,19 +172,26 @@ def _function(
         (_within(distance, -_MOST_DISTANCE, _MOST_DISTANCE), _within(length, 0, _MOST_DISTANCE)),
         found,
         bool(is_entry_alone),
+        tuple(_within(each, -_MOST_DISTANCE, _MOST_DISTANCE) for each in variables[: len(shell_file.VARIABLES)]),
     )
 
 
 def _place(distance: int, kind: int, base: int, index: int, scale: int, is_memory: bool, displacement: int) -> Place:
     return Place(
         _within(distance, -_MOST_DISTANCE, _MOST_DISTANCE),
-        _within(kind, ENTRY, JUMP + 1),
+        _kind(kind),
         _within(base, 0, 256),
         _within(index, 0, 256),
         _within(scale, 0, 9),
         bool(is_memory),
         _within(displacement, -_MOST_DISTANCE, _MOST_DISTANCE),
     )
+
+
+def _kind(value: int) -> int:
+    if type(value) is not int or value not in _KINDS:
+        raise ValueError("a number that makes no sense")
+    return value
 
 
 def _within(value: int, least: int, end: int) -> int:

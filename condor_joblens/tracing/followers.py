@@ -61,11 +61,11 @@ class Followers:
         outbox.notice("the calls that end from now on; those that were too many to be sent are counted")
         self._all.append(_Follower(outbox, time.monotonic() + seconds))
 
-    def tell(self, rows: Sequence[list[Any]]) -> None:
-        """These calls have ended."""
+    def tell(self, rows: Sequence[list[Any]], name: str = "calls") -> None:
+        """These calls, or commands, have ended."""
         for each in self._all:
             if not each.is_over:
-                each.outbox.tell_each("calls", list(rows))
+                each.outbox.tell_each(name, list(rows))
 
     def notice(self, text: str) -> None:
         """A sentence for people."""

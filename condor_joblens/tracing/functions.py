@@ -33,6 +33,7 @@ class Function:
     cold: tuple[int, int]  # distance and size of what the compiler has put elsewhere of it
     places: tuple[Place, ...]
     is_entry_alone: bool = False  # nothing is known of how its calls end
+    variables: tuple[int, ...] = ()  # of a bash: how far from its first place, in the order of struct traced_shell
 
 
 @dataclass

@@ -23,6 +23,9 @@ LOOK_SECONDS = 0.5
 MOST_LOOK_SECONDS = 8.0
 """And again after twice as long each time, up to this."""
 
+OTHER_SHELLS = frozenset({"ash", "busybox", "csh", "dash", "fish", "ksh", "ksh93", "mksh", "tcsh", "zsh"})
+"""Programs whose commands nobody can see."""
+
 MOST_PROCESSES = 64
 MOST_FILES = 8
 MOST_REFUSED = 100
@@ -70,6 +73,8 @@ class JobProbes:
         self._attached: set[tuple[int, int]] = set()  # process, and number of a function
         self.detached: set[int] = set()
         """Numbers of functions that are switched off."""
+        self.living: set[int] = set()
+        """Processes of the last look."""
         self._looks: dict[int, tuple[float, float]] = {}  # process -> when to look next, and how long after that
         self._looked_at: dict[int, int] = {}  # process -> CLOCK_MONOTONIC of the last look, ns
         self._refused: dict[str, None] = {}
@@ -90,17 +95,22 @@ class JobProbes:
                 self._look_at(pid)
                 self._looks[pid] = now + pause, min(2 * pause, MOST_LOOK_SECONDS)
         living = set(pids)
-        self._attached = {each for each in self._attached if each[0] in living}
+        self._attached = {each for each in self._attached if each[0] in living or not each[0]}
         self._looks = {pid: look for pid, look in self._looks.items() if pid in living}
         self._looked_at = {pid: look for pid, look in self._looked_at.items() if pid in living}
+        self.living = living
         return bool(pids)
 
     def _look_at(self, pid: int) -> None:
         began = time.monotonic_ns()
+        # at the first look it may be the job's wrapper, which becomes the job in a moment
+        is_of_shell = pid in self._looked_at and any(spec.is_of_shell for _, spec in self.specs)
         meant: dict[tuple[int, int], tuple[int, str]] = {}
         for start, identity, path in self._opener.mappings(pid):
             if any(spec.is_file(path) for _, spec in self.specs):
                 meant.setdefault(identity, (start, path))
+            elif is_of_shell and path.rpartition("/")[2] in OTHER_SHELLS:
+                self.refuse(f"{path}: of this shell the programs that it starts are known, and not its commands")
         for identity, (start, path) in meant.items():
             if identity not in self._files:
                 self._open(identity, start, path)
@@ -155,9 +165,10 @@ class JobProbes:
 
     def _attach(self, pid: int, number: int, file: _File) -> None:
         traced = self.traced[number]
-        if (pid, number) in self._attached or self._probes.is_off(number):
+        whose = 0 if self._probes.is_for_all else pid
+        if (whose, number) in self._attached or self._probes.is_off(number):
             return
-        self._attached.add((pid, number))
+        self._attached.add((whose, number))
         try:
             self._probes.attach(number, file.descriptor, traced.function, traced.points, pid)
         except JobLensError as error:
@@ -199,6 +210,10 @@ class JobProbes:
 
     def what(self) -> str:
         """What is traced, and what that costs the job, in words."""
+        if self.traced[0].spec.is_of_shell:
+            whose = "all that run this file pay it" if self._probes.is_for_all else "its own alone pay it"
+            cost_us = self._probes.cost_ns / 1000
+            return f"commands of {self.traced[0].file}: each costs the job about {cost_us:.0f} us; {whose}"
         names = [each.function.name for each in self.traced]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         cost = self._probes.cost_ns / 1000

@@ -17,6 +17,7 @@ from condor_joblens.model.trace_spec import Spec
 from condor_joblens.tracer import loader
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracing.calls import Hit, Kind
+from condor_joblens.tracing.commands import SIMPLE, CommandHit
 from condor_joblens.tracing.functions import Function
 from condor_joblens.tracing.throws import Throw
 
@@ -25,6 +26,9 @@ WINDOW_NS = 1 << 26
 
 BURST_COST_NS = 15_000_000
 """What all probes together may cost in one piece. Until what is switched off has no probe takes 5 to 25 ms more."""
+
+SHELL_BURST_COST_NS = 25_000_000
+"""Of commands, which take longer than calls: fewer of them fit into what it takes to switch them off."""
 
 COST_SHARE = 0.04
 """Of a core, that they may cost for long: with a burst, less than 5 % of any ten seconds."""
@@ -37,7 +41,12 @@ MOST_COST_NS = 100_000
 TRIAL_HITS, TRIALS = 200, 5
 MOST_FUNCTIONS = 32  # TRACED_FUNCTIONS
 MOST_POINTS = 4096  # TRACED_POINTS
-_ROOM, _THROWS = 2048, 64
+CALLS, THROWS, COMMANDS = "calls", "throws", "commands"
+"""Programs for the kernel, by the names of their files."""
+
+_RECORDS = {CALLS: ("traced_texts", 2048), THROWS: ("traced_throw", 64), COMMANDS: ("traced_command", 1024)}
+"""What each tells, and how much of it is taken at a time."""
+_ENTRIES = lib.TRACED_ENTRY, lib.TRACED_COMMAND
 _ATTACH_UPROBES = 48  # BPF_TRACE_UPROBE_MULTI
 _MOST_INT = 1 << 31
 
@@ -45,25 +54,28 @@ _MOST_INT = 1 << 31
 class Probes:
     """The program in the kernel for one job."""
 
-    def __init__(self, cgroup: int, uid: int, *, of_throws: bool = False, share: float = 1.0) -> None:
+    def __init__(self, cgroup: int, uid: int, *, of: str = CALLS, share: float = 1.0, is_for_all: bool = False) -> None:
         """For the tasks of the cgroup whose folder is open, and of this user alone. Raises JobLensError.
 
-        The program is that of calls, or the one of what is thrown. `share`: of what the probes of a job may cost it.
+        `of`: CALLS, THROWS or COMMANDS. `share`: of what the probes of a job may cost it. `is_for_all`: one probe is in
+        all processes of the node that have the file, and looks at the job's alone. Else each of its own has one.
         """
         if os.uname().machine != "x86_64":
             raise JobLensError("functions are traced on x86-64 alone")
-        self._of_throws, self._cost_share = of_throws, share
-        self._object, self._program, maps = _loaded("throws" if of_throws else "calls", uid)
+        self._of, self._cost_share, self.is_for_all = of, share, is_for_all
+        self._object, self._program, maps = _loaded(of, uid)
+        self._shells = maps.get("jl_shells", -1)
         self._points, self._job = maps["jl_points"], maps["jl_traced_job"]
         size = -(-ffi.sizeof("struct traced_function") * MOST_FUNCTIONS // mmap.PAGESIZE) * mmap.PAGESIZE
         self._memory = mmap.mmap(maps["jl_traced"], size)
         self._memory.madvise(mmap.MADV_DONTFORK)  # what reads a file of the job is not to have it
         self.functions: Any = ffi.cast("struct traced_function *", ffi.from_buffer(self._memory, require_writable=True))
         self._ring_map = maps["jl_hits"]
-        self._ring = lib.map_ring_for(self._ring_map, lib.THROW_PAGES if of_throws else 1)
+        self._ring = lib.map_ring_for(self._ring_map, lib.THROW_PAGES if of == THROWS else 1)
         if self._ring == ffi.NULL:
             raise JobLensError(f"the ring of hits can't be mapped: {os.strerror(ffi.errno)}")
-        self._hits = ffi.new("struct traced_throw[]", _THROWS) if of_throws else ffi.new("struct traced_texts[]", _ROOM)
+        record, room = _RECORDS[of]
+        self._hits = ffi.new(f"struct {record}[]", room)
         self._count = self._point_count = 0
         self._entries: dict[int, list[int]] = {}  # links of each function, by its number
         self._exits: dict[int, list[int]] = {}
@@ -143,6 +155,10 @@ class Probes:
             self._put_point(self._point_count, point)
             points.append(self._point_count)
             self._point_count += 1
+        if function.variables:
+            shell = ffi.new("struct traced_shell *", function.variables)
+            if lib.bpf_map_update_elem(self._shells, ffi.new("__u32 *", number), shell, 0):
+                raise JobLensError(f"the kernel refuses a shell: {os.strerror(ffi.errno)}")
         self._share()
         return points
 
@@ -155,19 +171,21 @@ class Probes:
         """Each function may cost the same."""
         for number in range(self._count):
             hits = self._cost_share / self.cost_ns / self._count
-            self.functions[number].allowed = int(BURST_COST_NS * hits)
+            burst = SHELL_BURST_COST_NS if self._of == COMMANDS else BURST_COST_NS
+            self.functions[number].allowed = int(burst * hits)
             self.functions[number].forgotten = int(WINDOW_NS * COST_SHARE * hits)
 
     def attach(self, number: int, file: int, function: Function, points: Sequence[int], pid: int) -> None:
-        """Probes a function in one process, and in no other. Raises JobLensError.
+        """Probes a function in one process, and in no other unless it is for all. Raises JobLensError.
 
         Exits come first, and go last: whoever enters meanwhile is seen to leave.
         """
+        pid = 0 if self.is_for_all else pid
         probes = [
             (function.offset + place.distance, point, place.kind) for place, point in zip(function.places, points)
         ]
-        exits = [each for each in probes if each[2] != lib.TRACED_ENTRY]
-        entries = [each for each in probes if each[2] == lib.TRACED_ENTRY]
+        exits = [each for each in probes if each[2] not in _ENTRIES]
+        entries = [each for each in probes if each[2] in _ENTRIES]
         made: list[int] = []
         try:
             for part in (exits, entries):
@@ -242,10 +260,26 @@ class Probes:
             )
         return found
 
+    def take_commands(self) -> list[CommandHit]:
+        """The same of commands of shells."""
+        found = []
+        for at in range(self._taken()):
+            told = self._hits[at]
+            has_words = told.type == SIMPLE and told.hit.kind == lib.TRACED_COMMAND
+            text = bytes(ffi.buffer(told.text, min(told.bytes, ffi.sizeof(told.text)))) if has_words else b""
+            hit = told.hit
+            found.append(
+                CommandHit(
+                    hit.kind, hit.function, hit.time_ns, hit.stack, hit.pid, hit.values[0], told.status, told.line,
+                    told.type, told.flags, told.trap, told.how, text,
+                    ffi.string(told.script, ffi.sizeof(told.script)) if has_words else b"",
+                )
+            )  # fmt: skip
+        return found
+
     def _taken(self) -> int:
-        if self._of_throws:
-            return int(lib.take_throws(self._ring, self._hits, _THROWS))
-        return int(lib.take_hits(self._ring, self._hits, _ROOM))
+        take = {CALLS: lib.take_hits, THROWS: lib.take_throws, COMMANDS: lib.take_commands}[self._of]
+        return int(take(self._ring, self._hits, len(self._hits)))
 
     def _hit(self, told: Any) -> Hit:
         hit = told.hit

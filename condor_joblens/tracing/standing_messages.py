@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SUMS = b"s"
-"""A JSON object: Sums."""
+"""A JSON object: Sums, or ShellSums."""
 
 PART = b"p"
 """Bytes of what is to be kept."""
@@ -67,6 +67,35 @@ def understood(message: bytes) -> Sums:
             _seconds(told["begun"]),
             None if told["unseen"] is None else _seconds(told["unseen"]),
             tuple(_listed(*each) for each in told["functions"][:MOST_LISTED]),
+        )
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise ValueError("sums that make no sense") from None
+
+
+@dataclass(frozen=True)
+class ShellSums:
+    """What the run's row says of all commands of its shells since this process began."""
+
+    commands: int
+    failed: int
+    begun: float  # epoch seconds; 0: no shell is traced so far
+    unseen: float | None  # seconds that shells ran before their probes; None: not known
+
+
+def packed_shell(sums: ShellSums) -> bytes:
+    """The message."""
+    return SUMS + json.dumps(vars(sums), separators=(",", ":")).encode()
+
+
+def understood_shell(message: bytes) -> ShellSums:
+    """What a message of a shell's trace says, without its first byte. Raises ValueError."""
+    try:
+        told = json.loads(message)
+        return ShellSums(
+            _count(told["commands"]),
+            _count(told["failed"]),
+            _seconds(told["begun"]),
+            None if told["unseen"] is None else _seconds(told["unseen"]),
         )
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise ValueError("sums that make no sense") from None

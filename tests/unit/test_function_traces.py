@@ -25,11 +25,17 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
 from condor_joblens.policy import trace_request
 from condor_joblens.policy.policy_answers import Decision
+from condor_joblens.profiles import traced_commands
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
 from condor_joblens.tracing import followers
 from condor_joblens.tracing import standing_messages as messages
 from condor_joblens.tracing.standing_messages import Listed, Sums
+
+SHELLS = {
+    "Begun": BEGUN, "Ended": BEGUN, "Notes": [], "Folded": 0, "Probed": [], "Lines": [],
+    "Sums": {**dict.fromkeys(traced_commands.COUNTS, 3), "Seconds": 0.5},
+}  # fmt: skip
 
 
 class StandingOnes(Traces):
@@ -150,7 +156,7 @@ def test_a_trace_that_stands_can_be_followed(node: Node) -> None:
     with ours, socket.socket(fileno=theirs) as teller:
         teller.send(b"a call")
         assert ours.recv(100) == b"a call"
-    with pytest.raises(Refused, match="name it: FILE:FUNCTION"):
+    with pytest.raises(Refused, match="name a function, FILE:FUNCTION, or bash"):
         node.starts.start(other, -1, None, {"spec": "", "seconds": 60, "follow": True}, 1000)  # type: ignore[arg-type]
 
 
@@ -331,6 +337,32 @@ def test_what_root_has_raised_is_the_last_to_go(node: Node) -> None:
     node.of(node.begin("reco:fit", job="99.0"), 1002)
     node.all.tick()
     assert node.is_ended(len(runs) - 1)
+
+
+def test_scripts_have_a_trace_of_their_own(node: Node) -> None:
+    """Each of the two is begun, and ended, by itself; and may cost half of what one alone may."""
+    shells = node.made.agent.shell_traces
+    shells.open(node.starts, node.selector)
+    run = node.begin("bash; reco:fit")
+    node.all.tick()
+    shells.tick()
+    assert node.starts.begun == [(run, ("reco:fit",)), (run, ("bash",))] and node.starts.stands(run) == 2
+    said = messages.packed_shell(messages.ShellSums(12, 3, BEGUN, 0.5))
+    made = traced_commands.encode(SHELLS, [])
+    node.say(said, messages.PART + made, messages.KEEP + messages.SPAN.pack(BEGUN, BEGUN + 1))
+    assert (node.row(run, "trace_commands"), node.row(run, "trace_failed_commands")) == (12, 3)
+    store = node.made.agent.output.artifacts.store
+    assert [each.name.partition(".")[2] for each in store.stored()] == [traced_commands.KIND]
+    node.say(messages.SUMS + b'{"commands": -1}')
+    assert node.is_ended() and not node.is_ended(0)
+    assert "its trace was ended: a number that makes no sense" in node.note(run)
+
+
+def test_scripts_are_not_traced_below_level_trace(node: Node) -> None:
+    run = node.begin("bash", Level.IO)
+    node.made.agent.shell_traces.open(node.starts, node.selector)
+    node.made.agent.shell_traces.tick()
+    assert not node.starts.begun and node.note(run) == "JobLensTrace needs level trace: no script is traced"
 
 
 def test_beside_it_another_trace_may_cost_half(node: Node) -> None:

@@ -13,7 +13,15 @@ import time
 from dataclasses import replace
 
 from condor_joblens.common.errors import JobLensError, printable
-from condor_joblens.profiles import evidence_page, last_events, pprof, trace_page, traced_calls
+from condor_joblens.profiles import (
+    commands_page,
+    evidence_page,
+    last_events,
+    pprof,
+    trace_page,
+    traced_calls,
+    traced_commands,
+)
 from condor_joblens.profiles.evidence import parse_kept
 from condor_joblens.profiles.hottest import sentence
 from condor_joblens.profiles.report import report
@@ -81,6 +89,9 @@ def _drawn(kind: str, job: str, node: str, content: bytes) -> tuple[str, bytes]:
         kept = traced_calls.decode(content)
         calls = sum(each.counts["Calls"] for each in kept.functions)
         return f"{calls:,} calls of {len(kept.functions)} functions", _text(_of_trace(kept))
+    if kind == traced_commands.KIND:
+        of_shells = traced_commands.decode(content)
+        return f"{of_shells.counts['Commands']:,} commands of bash", _text(commands_page.table(of_shells))
     text = content.decode("utf-8", "replace").splitlines()
     return (text or [""])[-1][:_MOST_LINE], _text(text)
 

@@ -59,6 +59,7 @@ ARTIFACTS = {
     "traceback": "Traceback",
     "recorder": "Its last events",
     "trace": "Calls of its functions",
+    "commands": "Commands of its bash scripts",
 }
 """A kind of artifacts -> what pages call it."""
 

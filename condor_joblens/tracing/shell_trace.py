@@ -1,0 +1,230 @@
+"""Traces of the commands of bash scripts: for some seconds, or for a job's life. As those of functions, but for what
+is told.
+
+Words come from the job. Who is told of them gets them on one line, without secrets (common/redact.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from condor_joblens.common import redact
+from condor_joblens.common.redact import WITHHELD, Redactor
+from condor_joblens.control.child_output import MOST
+from condor_joblens.profiles import traced_commands
+from condor_joblens.tracing.child import Trace
+from condor_joblens.tracing.commands import Command, CommandHit, Commands
+from condor_joblens.tracing.job_probes import MOST_PROCESSES
+from condor_joblens.tracing.opener import Opener
+from condor_joblens.tracing.outbox import Outbox
+from condor_joblens.tracing.probes import Probes
+from condor_joblens.tracing.shell_sums import ShellSums
+from condor_joblens.tracing.standing import StandingTrace
+from condor_joblens.tracing.standing_messages import KEEP, PART, SPAN, packed_shell
+from condor_joblens.tracing.standing_messages import ShellSums as Told
+
+LOOK_SHARE = 0.05
+"""Of the time, that it may take to look for secrets; what was not used before is left for a burst."""
+
+MOST_LOOK_SECONDS = 0.5
+OFF = 4  # enum traced_kind of joblens_trace.h
+MOST_SCRIPT = 95
+"""Bytes of the name of a script that are told."""
+
+TAKEN_AT_ONCE = 8
+"""Rooms full of commands: more are in no ring."""
+
+MOST_LIVING = MOST_PROCESSES  # of more, not all are looked at
+MOST_KNOWN = 2_000
+"""Command lines that were looked at and are remembered: a loop has the same ones again and again."""
+
+
+class Lines:
+    """Command lines as they may be shown."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, bool], str] = {}
+        self._left, self._last = MOST_LOOK_SECONDS, time.monotonic()
+
+    def of(self, hits: Iterable[tuple[bytes, bool]]) -> list[str]:
+        """Each of these: words with a NUL behind each, and whether more of them would follow."""
+        now = time.monotonic()
+        self._left = min(MOST_LOOK_SECONDS, self._left + (now - self._last) * LOOK_SHARE)
+        self._last, began = now, time.thread_time()
+        redactor = Redactor(self._left)
+        lines = [self._one(redactor, text, is_cut) for text, is_cut in hits]
+        self._left -= time.thread_time() - began
+        return lines
+
+    def _one(self, redactor: Redactor, text: bytes, is_cut: bool) -> str:
+        known = self._known.get((text, is_cut))
+        if known is not None:
+            return known
+        line = redactor.line(text, is_cut)
+        if line != WITHHELD:
+            while len(self._known) >= MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[text, is_cut] = line
+        return line
+
+
+class ShellTrace(Trace):
+    """One trace, from its beginning to its end."""
+
+    def __init__(self, outbox: Outbox, spec_texts: Sequence[str], probes: Probes, cgroup: int, opener: Opener) -> None:
+        """Raises SpecError."""
+        super().__init__(outbox, spec_texts, probes, cgroup, opener)
+        self.commands, self.sums, self.lines = Commands(), ShellSums(), Lines()
+
+    def take(self) -> int:
+        """Takes what the shells began, and tells the commands that have ended by it."""
+        self.job.detach_what_is_off()
+        taken = 0
+        for _ in range(TAKEN_AT_ONCE):
+            hits = self.probes.take_commands()
+            taken += len(hits)
+            ended: list[Command] = []
+            for hit in hits:
+                if not self._is_off(hit):
+                    ended += self.commands.take(hit)
+            self._tell(ended)
+            self.job.detach_what_is_off()
+            if not hits:
+                break
+        if not taken:
+            self._switch_off_untold()
+        return taken
+
+    def _is_off(self, hit: CommandHit) -> bool:
+        """Whether it is the last one that is told: the shells do too much."""
+        if hit.kind != OFF:
+            return False
+        self._switch_off(hit.function, hit.time_ns)
+        return True
+
+    def _switch_off(self, number: int, when_ns: int) -> None:
+        traced = self.job.traced[number]
+        if traced.until_ns:
+            return
+        traced.until_ns = when_ns
+        self._tell(self.commands.forget(self.commands.all_pids()))
+        self.notice(
+            f"{traced.file} executes too many commands: they are not traced any more, so that the job goes on as fast"
+        )
+
+    def look(self) -> bool:
+        """Probes new shells of the job; those that are gone have told how before, or never will."""
+        is_there = super().look()
+        if not self.outbox.is_open:
+            return is_there
+        gone = [pid for pid in self.commands.all_pids() if pid and pid not in self.job.living]
+        if gone and len(self.job.living) < MOST_LIVING:
+            while self.take():
+                pass
+            self._tell(self.commands.forget(gone))
+        return is_there
+
+    def close(self) -> None:
+        """Nothing is probed any more; what goes on is told as such."""
+        super().close()
+        self._tell(self.commands.forget(self.commands.all_pids()))
+
+    def _tell(self, commands: Sequence[Command]) -> None:
+        if not commands:
+            return
+        for command in commands:
+            self.sums.add(command)
+        lines = self.lines.of((each.hit.text, each.is_cut) for each in commands)
+        scripts = self.lines.of(_script(each.hit.script) for each in commands)
+        self.told_rows([self._row(*each) for each in zip(commands, lines, scripts)])
+
+    def _sums(self) -> dict[str, Any]:
+        return {**self.sums.told(), "Shells": self.commands.shells}
+
+    def _row(self, command: Command, line: str, script: str) -> list[Any]:
+        hit = command.hit
+        took = None if command.took_ns is None else command.took_ns / 1e9
+        return [
+            (hit.time_ns + self.epoch) / 1e9, hit.pid, script, hit.line, line, command.end.value, command.status, took,
+            command.depth,
+        ]  # fmt: skip
+
+    def told_rows(self, rows: list[list[Any]]) -> None:
+        """These commands are told."""
+        self.outbox.tell_each("commands", rows)
+
+    def summary(self, number: int) -> dict[str, Any]:
+        """What is known of all commands; one bash is told like another."""
+        return {**self._counted(number), "ForAll": self.probes.is_for_all, **self._sums()}
+
+
+class StandingShellTrace(StandingTrace, ShellTrace):
+    """One that stands for a job's life."""
+
+    def __init__(self, outbox: Outbox, spec_texts: Sequence[str], probes: Probes, cgroup: int, opener: Opener) -> None:
+        """Raises SpecError."""
+        self._last_rows: deque[list[Any]] = deque(maxlen=traced_commands.MOST_COMMANDS)
+        super().__init__(outbox, spec_texts, probes, cgroup, opener)
+
+    def told_rows(self, rows: list[list[Any]]) -> None:
+        """The last ones are kept, and those who follow are told."""
+        self._followers.tell(rows, "commands")
+        self._last_rows.extend(rows)
+
+    def _tell_sums(self) -> None:
+        begun = [number for number, each in enumerate(self.job.traced) if each.since_ns]
+        self.outbox.put(
+            packed_shell(
+                Told(
+                    self.sums.commands,
+                    self.sums.failed,
+                    min((self._from(number) for number in begun), default=0.0),
+                    self._unseen(begun),
+                )
+            )
+        )
+
+    def _tell_kept(self) -> None:
+        ended = time.time()
+        told = {
+            "Begun": self._began,
+            "Ended": ended,
+            "Notes": [redact.printable(note) for note in self._notes],
+            "Sums": self._sums(),
+            "Probed": [self._probed(number) for number in range(len(self.job.traced))],
+            "Lines": self._told_lines(),
+            "Folded": self.sums.folded,
+        }
+        content = traced_commands.encode(told, self._last_rows)
+        for at in range(0, len(content), MOST - 1):
+            self.outbox.put(PART + content[at : at + MOST - 1])
+        self.outbox.put(KEEP + SPAN.pack(self._began, ended))
+
+    def _told_lines(self) -> list[list[Any]]:
+        """The most time first."""
+        lines = sorted(self.sums.lines.items(), key=lambda each: (-each[1].total_ns, -each[1].runs))
+        shown = self.lines.of(key[2:] for key, _ in lines)
+        scripts = self.lines.of(_script(key[0]) for key, _ in lines)
+        return [
+            [script, key[1], text, line.runs, line.failed, line.total_ns / 1e9, line.longest_ns / 1e9]
+            for (key, line), text, script in zip(lines, shown, scripts)
+        ]
+
+    def _probed(self, number: int) -> dict[str, Any]:
+        traced, counted = self.job.traced[number], self._counted(number)
+        return {
+            "File": counted["File"],
+            "From": self._from(number) if traced.since_ns else 0.0,
+            "Processes": traced.processes,
+            "UnseenSeconds": traced.unseen_ns / 1e9 if traced.is_unseen_known else None,
+            "ForAll": self.probes.is_for_all,
+            **{name: counted[name] for name in ("LostHits", "NotOurs", "SwitchedOff", "CoveredSeconds")},
+        }
+
+
+def _script(name: bytes) -> tuple[bytes, bool]:
+    """And whether it may go on."""
+    return name, len(name) >= MOST_SCRIPT
