@@ -32,7 +32,8 @@ __all__ = ["axe", "hub", "visit"]  # fixtures
 
 PATHS = ("/", "/jobs?state=all", "/jobs?state=all&node=node1&since=1", "/jobs?state=1", "/nodes", "/nodes?only=lost",
          "/node/node1", job_path(0), "/trends", "/trends?by=node&days=1", "/leaks", "/rules", "/servers",
-         f"/servers/{SERVER}", "/missing")  # fmt: skip
+         f"/servers/{SERVER}", "/missing", "/jobs?state=all&column=Cpu.Seconds&sort=-Cpu.Seconds",
+         "/scatter?state=all&x=Cpu.Seconds&y=Memory.ResidentBytes", f"{job_path(0)}?metric=Cpu.Seconds")  # fmt: skip
 
 
 def fill(hub: Hub) -> None:

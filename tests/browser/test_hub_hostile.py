@@ -142,7 +142,7 @@ def test_nothing_of_hostile_text_runs_on_any_page(hub: Hub, visit: Any) -> None:
     fire(hub, payloads)
     one = visit()
     page = one.log_in("daemon")
-    paths = ["/", "/nodes", "/node/node1", "/trends", "/trends?by=group", "/rules", "/leaks", "/servers"]
+    paths = ["/", "/nodes", "/node/node1", "/trends", "/trends?by=group", "/rules", "/leaks", "/servers", "/scatter?state=all"]
     paths += [f"/jobs?state={state}&page={number}" for state in ("all", "failed") for number in range(3)]
     paths += [f"/job/{urllib.parse.quote(name, safe='')}" for name in names]
     paths += [f"/servers/{urllib.parse.quote(ascii_of(payload), safe='')}" for payload in payloads[::5]]
@@ -160,7 +160,7 @@ def test_nothing_of_hostile_text_runs_on_any_page(hub: Hub, visit: Any) -> None:
     assert _ODD in page.locator("tbody").inner_text(), "it is there to be read"
     one.open("/rules")
     assert _ODD in page.locator("tbody").inner_text(), "it is there to be read"
-    for path in ("/jobs.csv?state=all", "/nodes.csv", "/servers.csv"):
+    for path in ("/jobs.csv?state=all", "/scatter.csv?state=all", "/nodes.csv", "/servers.csv"):
         answer = page.request.get(hub.pages + path)
         assert answer.status == 200 and answer.headers["content-type"].startswith("text/csv")
         assert answer.headers["x-content-type-options"] == "nosniff"

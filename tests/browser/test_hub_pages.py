@@ -103,6 +103,9 @@ def test_who_has_not_logged_in_sees_nothing(hub: Hub, visit: Any) -> None:
         "/servers",
         "/entries",
         "/leaks.csv",
+        "/scatter",
+        "/scatter.csv",
+        "/stream/scatter",
     ):
         answer = one.page.request.get(hub.pages + path)
         assert answer.status == 401 and "node1" not in answer.text()

@@ -29,8 +29,14 @@ METRICS = {
 """A metric of a job's charts -> its column."""
 
 
-def band(reader: Reader, job: Mapping[str, Any], times: Sequence[float]) -> dict[str, Any] | None:
-    """None: too few others that he may see have been so old. times: those of the job's samples."""
+def band(
+    reader: Reader, job: Mapping[str, Any], times: Sequence[float], more: Sequence[str] = ()
+) -> dict[str, Any] | None:
+    """None: too few others that he may see have been so old.
+
+    times: those of the job's samples; more: paths of metrics that it has too.
+    """
+    metrics = {**METRICS, **{path: path for path in more}}
     start = job["StartTime"]  # what a node says: it may be none, or no time that can be
     if not times or start is None or not 0 < start <= times[0]:
         return None
@@ -40,10 +46,10 @@ def band(reader: Reader, job: Mapping[str, Any], times: Sequence[float]) -> dict
         "SELECT Run FROM latest FINAL WHERE startsWith(GlobalJobId, {cluster:String}) AND Run != {run:String} "
         f"AND {reader.scope} ORDER BY cityHash64(Run) LIMIT {MOST_RUNS}"
     )
-    means = ", ".join(f"avg({column}) AS m{place}" for place, column in enumerate(METRICS.values()))
+    means = ", ".join(f"avg({column}) AS m{place}" for place, column in enumerate(metrics.values()))
     bounds = ", ".join(
         f"quantile(0.1)(m{place}) AS low{place}, quantile(0.9)(m{place}) AS high{place}, count(m{place}) AS n{place}"
-        for place in range(len(METRICS))
+        for place in range(len(metrics))
     )
     rows = reader.ask(
         f"SELECT part, count() AS runs, {bounds} FROM (SELECT Run, "
@@ -62,6 +68,6 @@ def band(reader: Reader, job: Mapping[str, Any], times: Sequence[float]) -> dict
                 word: [row[f"{word}{place}"] if row[f"n{place}"] >= FEWEST else None for row in rows]
                 for word in ("low", "high")
             }
-            for place, name in enumerate(METRICS)
+            for place, name in enumerate(metrics)
         },
     }

@@ -17,6 +17,7 @@ from condor_joblens.hub.web.failures import WINDOW
 from condor_joblens.hub.web.gaps import gaps
 from condor_joblens.hub.web.health import health
 from condor_joblens.hub.web.people import Person
+from condor_joblens.hub.web.picked import BY_PATH
 from condor_joblens.hub.web.who_sees import OF_GROUP, OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Seen, visible
 
 ROWS = 100
@@ -167,16 +168,65 @@ class Reader:
         state: str = "running",
         page: int = 0,
         most: int = ROWS,
+        columns: Sequence[str] = (),
         **exact: Any,
     ) -> dict[str, Any]:
         """The newest of each run, a page of them.
+
+        columns: paths of metrics that each row has too, by which it can be sorted. exact: as for `chosen`.
+        """
+        descending, name = sort.startswith("-"), sort.lstrip("-")
+        order = self._metric(name) if name in BY_PATH else SORTS.get(name, "UpdateTime")
+        where, values = self.chosen(words, state, exact)
+        way = "DESC" if descending else "ASC"
+        picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
+        rows = self.ask(
+            f"SELECT {self._columns()}{''.join(picked)} FROM latest FINAL WHERE {where} "
+            f"ORDER BY {order} {way} NULLS LAST, Run LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}",
+            **values,
+        )
+        (count,) = self.ask(
+            f"WITH {self.own} AS IsMine SELECT uniqExact(Run) AS n FROM latest FINAL WHERE {where}", **values
+        )
+        for row in rows:
+            row.update({path: row.pop(f"c{place}") for place, path in enumerate(columns)})
+        self._add_exit_codes(rows)
+        return {"jobs": [self._shown(row) for row in rows], "count": count["n"], "page": page, "time": self.now}
+
+    def _metric(self, path: str) -> str:
+        """Of rows whose numbers he may see."""
+        sees = self.sees(Seen.NUMBERS)
+        return path if sees == "1" else f"if({sees}, {path}, NULL)"
+
+    def pairs(
+        self, metrics: tuple[str, str], words: str, state: str, exact: Mapping[str, Any], most: int, far: int
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """Of how many of those runs both metrics are known; and `most` of them at random, always the same ones.
+
+        The `far` greatest and least of each metric are always there. exact: as for `chosen`.
+        """
+        where, values = self.chosen(words, state, exact)
+        x, y = (f"toFloat64({self._metric(path)})" for path in metrics)
+        one = "tuple(Run, JobId, x, y)"
+        kept = [f"groupArraySorted({most})(tuple(cityHash64(Run), {one}))"]
+        kept += [f"groupArraySorted({far})(tuple({by}, {one}))" for by in ("x", "-x", "y", "-y")]
+        (found,) = self.ask(
+            f"SELECT uniqExact(Run) AS n, {', '.join(f'{each} AS k{place}' for place, each in enumerate(kept))} FROM "
+            f"(WITH {self.own} AS IsMine SELECT Run, JobId, ifNull({x}, nan) AS x, ifNull({y}, nan) AS y "
+            f"FROM latest FINAL WHERE {where} AND isFinite(x) AND isFinite(y))",
+            **values,
+        )
+        rows = {one[0]: one for place in range(len(kept)) for _, one in found[f"k{place}"]}
+        names = ("Run", "JobId", "x", "y")
+        return found["n"], [dict(zip(names, one)) for one in rows.values()]
+
+    def chosen(self, words: str, state: str, exact: Mapping[str, Any]) -> tuple[str, dict[str, str | float]]:
+        """Which runs within his scope, as a condition in which IsMine is known, and the values of its parameters.
 
         words: each must be in the job's id, node, owner, executable or death, as far as he may see these.
 
         exact: the parameters of `filters`, and `mine`: his own jobs alone.
         """
-        descending, name = sort.startswith("-"), sort.lstrip("-")
-        order = SORTS.get(name, "UpdateTime")
         where, values = self.conditions(state if state in STATES else "running", exact)
         conditions = [self.own if exact.get("mine") else self.scope, where]
         # of each job by itself: he finds his own by all that is known of them, and others' by what he may see
@@ -188,18 +238,7 @@ class Reader:
         for number, word in enumerate(words.split()[:8]):
             values[f"word{number}"] = word[:100]
             conditions.append(f"positionCaseInsensitiveUTF8(concat({text}), {{word{number}:String}}) > 0")
-        where = " AND ".join(conditions)
-        way = "DESC" if descending else "ASC"
-        rows = self.ask(
-            f"SELECT {self._columns()} FROM latest FINAL WHERE {where} "
-            f"ORDER BY {order} {way} NULLS LAST, Run LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}",
-            **values,
-        )
-        (count,) = self.ask(
-            f"WITH {self.own} AS IsMine SELECT uniqExact(Run) AS n FROM latest FINAL WHERE {where}", **values
-        )
-        self._add_exit_codes(rows)
-        return {"jobs": [self._shown(row) for row in rows], "count": count["n"], "page": page, "time": self.now}
+        return " AND ".join(conditions), values
 
     def runs(
         self, columns: Sequence[str], where: str, order: str, most: int, values: Mapping[str, Any]
@@ -275,12 +314,16 @@ class Reader:
         for row in rows:
             row["ExitCode"] = codes.get((row["Run"], row["Node"], row["RunNumber"]))
 
-    def series(self, run: Mapping[str, Any]) -> dict[str, Any]:
-        """The samples of a run that `job` gave, in order, by column; with the gaps between them."""
+    def series(self, run: Mapping[str, Any], more: Sequence[str] = ()) -> dict[str, Any]:
+        """The samples of a run that `job` gave, in order, by column; with the gaps between them.
+
+        more: paths of metrics that it has too.
+        """
         metrics = ("Cores", "ResidentBytes", "ReadBytes", "WriteBytes", "SentBytes", "ReceivedBytes", "Processes")
+        picked = [f", {path} AS c{place}" for place, path in enumerate(more)]
         rows = self._store.ask(
-            f"SELECT Sequence, Time, {', '.join(f'{_NUMBERS[name]} AS {name}' for name in metrics)} FROM "
-            "(SELECT * FROM samples FINAL WHERE GlobalJobId = {job:String} AND Run = {run:String} "
+            f"SELECT Sequence, Time, {', '.join(f'{_NUMBERS[name]} AS {name}' for name in metrics)}{''.join(picked)} "
+            "FROM (SELECT * FROM samples FINAL WHERE GlobalJobId = {job:String} AND Run = {run:String} "
             "AND Node = {node:String} AND RunNumber = {number:UInt64} "
             f"ORDER BY Sequence DESC LIMIT {POINTS}) ORDER BY Sequence",
             job=run["GlobalJobId"], run=run["Run"], node=run["Node"], number=run["RunNumber"],
@@ -300,6 +343,7 @@ class Reader:
             "time": times,
             "sequence": [row["Sequence"] for row in rows],
             **{name: [row[name] for row in rows] for name in metrics},
+            **{path: [row[f"c{place}"] for row in rows] for place, path in enumerate(more)},
             "gaps": [vars(gap) for gap in found],
         }
 

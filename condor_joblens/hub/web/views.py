@@ -20,7 +20,7 @@ from django.utils.safestring import mark_safe
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.artifacts import Kept
 from condor_joblens.hub.store.client import StoreTooMuch
-from condor_joblens.hub.web import csv_text, filters, parquet, queue
+from condor_joblens.hub.web import csv_text, filters, parquet, picked, queue
 from condor_joblens.hub.web.addresses import cluster_of, job_url, jobs_url, node_url, queued_url, server_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.bands import band
@@ -351,7 +351,7 @@ MINE = "mine"
 
 
 @dataclass(frozen=True)
-class _Jobs:
+class Jobs:
     """Which jobs, and in which order."""
 
     words: str
@@ -359,21 +359,27 @@ class _Jobs:
     state: str
     page: int
     exact: tuple[tuple[str, Any], ...] = ()  # parameters of `filters`, and `mine`
+    columns: tuple[str, ...] = ()  # paths of metrics
 
     def address(self, **other: Any) -> str:
         """The query of the same, with something else."""
         there = replace(self, **other)
-        exact = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in there.exact}
-        return urlencode({"q": there.words, "state": there.state, "sort": there.sort, "page": there.page, **exact})
+        plain = {"q": there.words, "state": there.state, "sort": there.sort, "page": there.page}
+        return urlencode([*plain.items(), *there.hidden()])
+
+    def hidden(self) -> list[tuple[str, Any]]:
+        """What a form keeps of an address beside words, state and order."""
+        exact = [(name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in self.exact]
+        return [*exact, *(("column", path) for path in self.columns)]
 
     def find(self, reader: Reader, most: int) -> dict[str, Any]:
         """most: jobs of a page of them. Raises JobLensError."""
         if self.state in queue.QUEUE_STATES:
             return queue.jobs(reader, self.words, self.sort, self.state, self.page, most, dict(self.exact))
-        return reader.jobs(self.words, self.sort, self.state, self.page, most, **dict(self.exact))
+        return reader.jobs(self.words, self.sort, self.state, self.page, most, self.columns, **dict(self.exact))
 
 
-def _asked_jobs(asked: Any) -> _Jobs:
+def asked_jobs(asked: Any) -> Jobs:
     """Raises WrongRequest."""
     number = asked.get("page", "0")
     page = int(number) if number.isascii() and number.isdecimal() and len(number) < 5 else 0
@@ -381,10 +387,11 @@ def _asked_jobs(asked: Any) -> _Jobs:
     if state not in _STATES:
         raise WrongRequest(f"a state is one of {', '.join(_STATES)}")
     exact = tuple((name, filters.exact(name, asked[name])) for name in (*filters.NAMES, MINE) if asked.get(name))
-    return _Jobs(asked.get("q", "")[:200], asked.get("sort", "-updated")[:20], state, page, exact)
+    columns = picked.metrics(asked.getlist("column"))
+    return Jobs(asked.get("q", "")[:200], asked.get("sort", "-updated")[:60], state, page, exact, columns)
 
 
-def _chips(asked: _Jobs) -> list[tuple[str, str]]:
+def chips(asked: Jobs) -> list[tuple[str, str]]:
     """Each exact parameter in words, and the address of the same without it."""
     found = []
     for name, value in asked.exact:
@@ -398,20 +405,27 @@ def _chips(asked: _Jobs) -> list[tuple[str, str]]:
     return found
 
 
-def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
+def _dress_jobs(asked: Jobs, found: dict[str, Any]) -> dict[str, Any]:
     heads = []
     for name, title in _QUEUE_HEADS if asked.state in queue.QUEUE_STATES else _HEADS:
         turned = name if asked.sort == f"-{name}" else f"-{name}"
         kind = "" if name in ("job", "owner", "node") else "number"
         heads.append((title, asked.address(sort=turned, page=0), _way(name, asked.sort), kind))
+    columns = [] if asked.state in queue.QUEUE_STATES else [_dressed_column(asked, path) for path in asked.columns]
+    rows = [_dressed_row(row, found["time"]) for row in found["jobs"]]
+    for row in rows:
+        row["picked"] = [picked.text(column["path"], row.get(column["path"])) for column in columns]
     return {
-        "jobs": [_dressed_row(row, found["time"]) for row in found["jobs"]],
+        "jobs": rows,
+        "columns": columns,
+        "picker": picked.picker(asked.columns) if len(asked.columns) < picked.MOST_COLUMNS else [],
+        "scatter": asked.address(page=0),
         "count": found["count"],
         "asked": asked,
         "states": _STATES,
         "is_queue": asked.state in queue.QUEUE_STATES,
-        "chips": _chips(asked),
-        "hidden": [(name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in asked.exact],
+        "chips": chips(asked),
+        "hidden": asked.hidden(),
         "heads": heads,
         "first": asked.page * ROWS + 1,
         "last": asked.page * ROWS + len(found["jobs"]),
@@ -420,6 +434,18 @@ def _dress_jobs(asked: _Jobs, found: dict[str, Any]) -> dict[str, Any]:
         "here": asked.address(),
         "csv": asked.address(page=0),
         "csv_rows": MOST_ROWS,
+    }
+
+
+def _dressed_column(asked: Jobs, path: str) -> dict[str, Any]:
+    """A column that was picked: its head, how it is sorted by, and the address of the same without it."""
+    metric = picked.BY_PATH[path]
+    turned = path if asked.sort == f"-{path}" else f"-{path}"
+    sort = "-updated" if asked.sort.lstrip("-") == path else asked.sort
+    left = tuple(one for one in asked.columns if one != path)
+    return {
+        **{"path": path, "help": metric.help, "way": _way(path, asked.sort)},
+        **{"link": asked.address(sort=turned, page=0), "without": asked.address(columns=left, sort=sort)},
     }
 
 
@@ -441,8 +467,25 @@ def title_of(kind: str) -> str:
     return ARTIFACTS.get(kind, f"Artifact: {kind}")
 
 
-def _find_job(reader: Reader, run: str) -> dict[str, Any] | None:
-    found = reader.job(run)
+@dataclass(frozen=True)
+class _Job:
+    """A run, and which metrics its charts have beside the usual ones."""
+
+    run: str
+    metrics: tuple[str, ...]
+
+
+MOST_CHARTS = 4
+"""That are picked for one job."""
+
+
+def _asked_job(asked: Any, run: str) -> _Job:
+    """Raises WrongRequest."""
+    return _Job(run, picked.metrics(asked.getlist("metric"), MOST_CHARTS))
+
+
+def _find_job(reader: Reader, asked: _Job) -> dict[str, Any] | None:
+    found = reader.job(asked.run)
     if found is None:
         return None
     kept = [{name: getattr(one, name) for name in _OF_ARTIFACT} for one in artifacts_of(reader, found)]
@@ -487,19 +530,19 @@ def _beside(run: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, A
     return found
 
 
-def _whole_job(reader: Reader, run: str) -> dict[str, Any] | None:
-    found = _find_job(reader, run)
+def _whole_job(reader: Reader, asked: _Job) -> dict[str, Any] | None:
+    found = _find_job(reader, asked)
     if found is None or Seen.NUMBERS not in reader.seen(found["job"]):
         return found
-    series = reader.series(found["job"])
-    return {**found, "series": series, "band": band(reader, found["job"], series["time"])}
+    series = reader.series(found["job"], asked.metrics)
+    return {**found, "series": series, "band": band(reader, found["job"], series["time"], asked.metrics)}
 
 
 _SORT_OF = {"Memory, greatest": "-memory", "Time": "started", "Read": "-read", "Written": "-written"}
 """A measure of siblings -> the order in which the page of jobs has those first that stand out."""
 
 
-def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
+def _dress_job(asked: _Job, found: dict[str, Any]) -> dict[str, Any]:
     row = dressed_job(found["job"], found["time"])
     servers = [
         {"numbers": numbers, "url": server_url(str(dict(numbers).get("Name", "")))}
@@ -526,8 +569,23 @@ def _dress_job(run: str, found: dict[str, Any]) -> dict[str, Any]:
     more = len(found["artifacts"]) - len(artifacts)
     return {
         **{"siblings": siblings, "job": row, "servers": servers, "values": _values(row), "url": row["url"]},
-        **{"artifacts": artifacts, "more_artifacts": more, "line": picture(found["timeline"], run)},
+        **{"artifacts": artifacts, "more_artifacts": more, "line": picture(found["timeline"], asked.run)},
+        **_dressed_charts(asked, row["url"]),
         "life": dressed_life(found["life"]),
+    }
+
+
+def _dressed_charts(asked: _Job, url: str) -> dict[str, Any]:
+    """What is picked for the charts, each with the address of the same page without it; and what can be."""
+    query = urlencode([("metric", path) for path in asked.metrics])
+    without = [
+        (path, f"{url}?{urlencode([('metric', one) for one in asked.metrics if one != path])}")
+        for path in asked.metrics
+    ]
+    charts = [{"path": path, "unit": picked.BY_PATH[path].unit} for path in asked.metrics]
+    return {
+        **{"chosen": asked.metrics, "without": without, "charts": json.dumps(charts), "chart_query": query},
+        "picker": picked.picker(asked.metrics) if len(asked.metrics) < MOST_CHARTS else [],
     }
 
 
@@ -543,12 +601,12 @@ def dressed_life(life: list[dict[str, Any]]) -> list[dict[str, Any]]:
 SITE = View("site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site)
 JOBS = View(
     "jobs",
-    _asked_jobs,
+    asked_jobs,
     lambda reader, asked: asked.find(reader, ROWS),
     _dress_jobs,
     table=lambda reader, asked: asked.find(reader, MOST_ROWS)["jobs"],
 )
-JOB = View("job", lambda asked, run: run, _find_job, _dress_job, _whole_job)
+JOB = View("job", _asked_job, _find_job, _dress_job, _whole_job)
 
 
 def alive(request: Any) -> HttpResponse:

@@ -7,6 +7,11 @@
     ["Files, MiB so far", ["ReadBytes", "WriteBytes"], 1048576], ["TCP, MiB so far", ["SentBytes", "ReceivedBytes"], 1048576]];
   const NAMES = { Cores: "Cores", ResidentBytes: "Resident", ReadBytes: "Read", WriteBytes: "Written", SentBytes: "Sent",
     ReceivedBytes: "Received" };
+  // Those that were picked: any metric, in its own unit.
+  for (const { path, unit } of JSON.parse(place.dataset.more || "[]")) {
+    CHARTS.push([`${path}, ${unit === "bytes" ? "MiB" : unit}`, [path], unit === "bytes" ? 1048576 : 1]);
+    NAMES[path] = path;
+  }
   const COLORS = ["#2a7ab0", "#d0701f"];
   const drawn = new Map();
 
