@@ -14,7 +14,7 @@ from condor_joblens.hub.web.gaps import gaps
 from condor_joblens.hub.web.health import duration, health, size, span
 from condor_joblens.hub.web.people import Person, read_people
 from condor_joblens.hub.web.reads import Reader
-from condor_joblens.hub.web.site_reads import site
+from condor_joblens.hub.web.site_reads import SUMS, site
 from condor_joblens.hub.web.states import AT_MOST, patience
 from condor_joblens.hub.web.who_sees import OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Role, Seen
 
@@ -133,8 +133,9 @@ def test_why_a_job_died_is_not_told_to_an_operator() -> None:
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("owners", [1, 4, 5])
 def test_sums_of_fewer_than_five_people_are_not_shown_to_users(role: Role, owners: int) -> None:
-    row = {"owners": owners, "records": 0, "nodes": 0, "newest": 0, "memory": 1, "asked_memory": 1}
-    row |= {"runs": 1, "mine": 0, "n": 1, "time": 0.0}
+    row = {"records": 0, "nodes": 0, "newest": 0, "n": 1, "time": 0.0}
+    for which in ("Runs", "Mine"):
+        row |= {f"{which}_{name}": owners if name == "owners" else 1 for name in (*SUMS, "silent")}
     found = site(reader(role, Asked(**row)))
     assert (found["site"] is None) == (role in (Role.USER, Role.MANAGER) and owners < 5)
     assert (found["silent_nodes"] is None) == (role in (Role.USER, Role.MANAGER))

@@ -180,13 +180,20 @@ class Reader:
         where, values = self.chosen(words, state, exact)
         way = "DESC" if descending else "ASC"
         picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
+        ordered = f"ORDER BY {order} {way} NULLS LAST, Run"
+        # which first, by few columns of all runs; then all columns of these: half the time of doing both at once
+        named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
+        which = (
+            f"WITH {self.own} AS IsMine, {named} SELECT GlobalJobId, Run, Node FROM latest FINAL WHERE {where} "
+            f"{ordered} LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}"
+        )
         rows = self.ask(
-            f"SELECT {self._columns()}{''.join(picked)} FROM latest FINAL WHERE {where} "
-            f"ORDER BY {order} {way} NULLS LAST, Run LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}",
+            f"SELECT {self._columns()}{''.join(picked)} FROM latest FINAL "
+            f"PREWHERE (GlobalJobId, Run, Node) IN ({which}) {ordered}",
             **values,
         )
         (count,) = self.ask(
-            f"WITH {self.own} AS IsMine SELECT uniqExact(Run) AS n FROM latest FINAL WHERE {where}", **values
+            f"WITH {self.own} AS IsMine SELECT uniqExact(sipHash64(Run)) AS n FROM latest FINAL WHERE {where}", **values
         )
         for row in rows:
             row.update({path: row.pop(f"c{place}") for place, path in enumerate(columns)})

@@ -26,17 +26,7 @@ SILENT_SECONDS = 86400.0
 def site(reader: Reader) -> dict[str, Any]:
     """Sums of all that runs. They are left out where they would tell of too few people. Raises JobLensError."""
     now, day = reader.now, reader.hour + WINDOW - SILENT_SECONDS
-    sums = (
-        "uniqExact(Run) AS runs, countDistinct(Owner) AS owners, countDistinct(Node) AS nodes, "
-        "sum(Cpu.RecentCores) AS cores, sum(RequestCpus) AS asked_cores, "
-        "sum(Memory.ResidentBytes) AS memory, sum(RequestMemoryBytes) AS asked_memory, "
-        "uniqExactIf(Run, Hang.Suspected > 0) AS hanging"
-    )
-    live = f"FROM latest FINAL WHERE {states.running(now)}"
-    quiet = f"FROM latest FINAL WHERE Time >= {day} AND {states.silent(now)}"
-    (whole,) = reader.ask(f"SELECT {sums} {live}")
-    (mine,) = reader.ask(f"SELECT {sums} {live} AND {reader.own}")
-    (silent,) = reader.ask(f"SELECT uniqExact(Run) AS runs, uniqExactIf(Run, {reader.own}) AS mine {quiet}")
+    whole, mine = _live_sums(reader, day)
     (lost,) = reader.ask(f"SELECT sum(Count) AS records FROM events FINAL WHERE Kind = 'Loss' AND Time > {reader.hour}")
     (other,) = reader.ask(
         "SELECT count() AS records, countDistinct(Node) AS nodes, max(Schema) AS newest FROM other_schemas FINAL "
@@ -50,10 +40,8 @@ def site(reader: Reader) -> dict[str, Any]:
     is_hidden = not reader.sees_others and whole["owners"] < FEWEST
     sees_all = reader.sees_others
     return {
-        "site": None
-        if is_hidden
-        else {**whole, "owners": whole["owners"] if sees_all else None, "silent": silent["runs"]},
-        "mine": {**mine, "silent": silent["mine"]},
+        "site": None if is_hidden else {**whole, "owners": whole["owners"] if sees_all else None},
+        "mine": mine,
         "pool": pool.sums(reader),
         "last_hour": {"ended": sum(ended.by_node.values()), "failed": len(failures)},
         "failures": [_told(wave) for wave in waves(failures, _before(reader), ended)],
@@ -68,6 +56,30 @@ def site(reader: Reader) -> dict[str, Any]:
         "since": reader.hour,
         "day": day,
     }
+
+
+SUMS = {
+    **{"runs": "uniqExactIf(Which, {0})", "owners": "uniqExactIf(Owner, {0})", "nodes": "uniqExactIf(Node, {0})"},
+    **{"cores": "sumIf(Cores, {0})", "asked_cores": "sumIf(RequestCpus, {0})"},
+    **{"memory": "sumIf(Bytes, {0})", "asked_memory": "sumIf(RequestMemoryBytes, {0})"},
+    "hanging": "uniqExactIf(Which, {0} AND Hangs)",
+}
+"""A sum of the page -> how it is made of rows that fit a condition."""
+
+
+def _live_sums(reader: Reader, day: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of all that runs, and of what is his; with how many fell silent since `day`. All by one look at the runs."""
+    parts = [f"{text.format(which)} AS {which}_{name}" for which in ("Runs", "Mine") for name, text in SUMS.items()]
+    parts += ["uniqExactIf(Which, IsSilent) AS Runs_silent", "uniqExactIf(Which, IsSilent AND IsOwn) AS Mine_silent"]
+    (found,) = reader.ask(
+        f"SELECT {', '.join(parts)} FROM (SELECT sipHash64(Run) AS Which, Owner, Node, Cpu.RecentCores AS Cores, "
+        "Memory.ResidentBytes AS Bytes, ifNull(Hang.Suspected, 0) > 0 AS Hangs, RequestCpus, RequestMemoryBytes, "
+        f"{reader.own} AS IsOwn, {states.running(reader.now)} AS Runs, Runs AND IsOwn AS Mine, "
+        f"Time >= {day} AND {states.silent(reader.now)} AS IsSilent "
+        f"FROM latest FINAL WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
+    )
+    whole, mine = ({name: found[f"{which}_{name}"] for name in (*SUMS, "silent")} for which in ("Runs", "Mine"))
+    return whole, mine
 
 
 def told_waves(reader: Reader) -> list[dict[str, Any]]:
