@@ -18,9 +18,9 @@ _INK = """() => [...document.querySelectorAll("#charts canvas")].map((canvas) =>
 })"""
 
 
-def pick(page: Page, label: str, metric: str, path: str) -> None:
-    """By keyboard alone, as far as the form's answer."""
-    field = page.get_by_label(label)
+def pick(page: Page, name: str, metric: str, path: str) -> None:
+    """In the field of this name, and by the button after it with the keyboard."""
+    field = page.locator(f"select[name={name}]")
     field.focus()
     field.select_option(metric)
     page.keyboard.press("Tab")
@@ -33,8 +33,8 @@ def test_a_column_is_picked_without_scripts_and_stays_in_the_address(hub: Hub, v
     one = visit(java_script_enabled=False)
     page = one.log_in("daemon")
     one.open("/jobs?state=all&sort=job")
-    pick(page, "Column", "Memory.MajorFaults", "**column=Memory.MajorFaults**")
-    pick(page, "Column", "Cpu.Seconds", "**column=Cpu.Seconds**")
+    pick(page, "column", "Memory.MajorFaults", "**column=Memory.MajorFaults**")
+    pick(page, "column", "Cpu.Seconds", "**column=Cpu.Seconds**")
     heads = page.locator("thead th").all_inner_texts()
     assert heads[:4] == ["Health", "Job", "Memory.MajorFaults", "Cpu.Seconds"]
     page.get_by_role("link", name="Memory.MajorFaults", exact=True).click()
@@ -52,7 +52,7 @@ def test_two_metrics_are_drawn_and_lead_to_the_jobs_that_are_far(hub: Hub, visit
     one.open("/jobs?state=all&owner=alice")
     page.get_by_role("link", name="Two metrics").click()
     page.wait_for_url("**/scatter?**owner=alice**")
-    page.get_by_label("Up").select_option("Memory.MajorFaults")
+    page.locator("select[name=y]").select_option("Memory.MajorFaults")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**y=Memory.MajorFaults**owner=alice**")
     expect(page.locator("#live")).to_contain_text("3 jobs of which both are known", timeout=PATIENCE)
@@ -67,7 +67,7 @@ def test_a_chart_of_any_metric_is_drawn(hub: Hub, visit: Any) -> None:
     one = visit()
     page = one.log_in("daemon")
     one.open(job_path(0))
-    pick(page, "Chart of", "Memory.MajorFaults", "**metric=Memory.MajorFaults**")
+    pick(page, "metric", "Memory.MajorFaults", "**metric=Memory.MajorFaults**")
     expect(page.locator("#charts .chart")).to_have_count(5, timeout=PATIENCE)
     expect(page.locator("#charts")).to_contain_text("Memory.MajorFaults", timeout=PATIENCE)
     page.wait_for_function(f"({_INK})().slice(-1)[0] > 100", timeout=PATIENCE)
