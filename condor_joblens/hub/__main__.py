@@ -32,6 +32,8 @@ from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.store.old_names import MOST_MONTHS
 from condor_joblens.hub.token_file import TokenFile
 from condor_joblens.hub.web.access import Access
+from condor_joblens.hub.web.condor_tokens import CondorTokens
+from condor_joblens.hub.web.condor_tokens import read_settings as read_condor
 from condor_joblens.hub.web.oidc_settings import OidcSettings
 from condor_joblens.hub.web.oidc_settings import read_settings as read_oidc
 from condor_joblens.hub.web.people import read_people
@@ -97,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="that make pages (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--oidc", metavar="FILE", default="", help="the site's OpenID provider, by which people log in")
+    parser.add_argument("--condor", metavar="FILE", default="", help="which schedd says whose a token of HTCondor is")
     parser.add_argument("--syslog", metavar="WHERE", default="", help="copy the audit there: /dev/log, or HOST:PORT")
     parser.add_argument("--logins", metavar="FILE", default="", help=argparse.SUPPRESS)  # the demo's: `CODE LOGIN`
     parser.add_argument("--listening", default="", help=argparse.SUPPRESS)  # descriptors, from the one that supervises
@@ -144,6 +147,10 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> None:
         read_rules(Path(options.rules))
     if options.oidc:
         _oidc(options)
+    if options.store:
+        store_of(options).begin()
+    if options.condor:
+        read_condor(options.condor)
     if options.database:
         Postgres(options.database, options.database_password).check()
     sockets = {word: _listening(word, options) for word in words}
@@ -347,6 +354,7 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
             options.folder,
             options.control,
             Provider(_oidc(options)) if options.oidc else None,
+            CondorTokens(read_condor(options.condor)) if options.condor else None,
         )
     )
     application = site.application(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
+import http.server
 import json
 import os
 import pwd
 import random
 import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -25,6 +28,7 @@ from sinks import complaints, deliver, make, runs, until
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
+from condor_joblens.hub.store.client import Store, StoreUnfit
 from condor_joblens.model.metrics import METRICS
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.hub import HubSink
@@ -241,3 +245,56 @@ def test_it_refuses_to_be_roots(hub: Hub) -> None:
         hub.command(), env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1 and "is not root's" in done.stderr
+
+
+@contextlib.contextmanager
+def at_an_address(hub: Hub) -> Iterator[str]:
+    """The hub's own engine as a ClickHouse server has it: at a port, for the user `hub` with the password `perch`."""
+    login = "Basic " + base64.b64encode(b"hub:perch").decode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers["Authorization"] != login:
+                return self._say(403, b"Code: 516. DB::Exception: hub: Authentication failed. (AUTHENTICATION_FAILED)")
+            connection = http.client.HTTPConnection("localhost", timeout=120)
+            with contextlib.closing(connection):
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.connect(f"{hub.folder}/kept/store.sock")
+                connection.request("POST", self.path, body)
+                answer = connection.getresponse()
+                return self._say(answer.status, answer.read())
+
+        def _say(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://hub@127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_a_store_at_an_address_is_used_by_its_user_and_password(hub: Hub, place: Path) -> None:
+    (place / "good").write_text("perch\n")
+    (place / "wrong").write_text("pike\n")
+    batch = records("70", 3, [1])
+    assert deliver(sink(hub), batch) == []
+    with at_an_address(hub) as address:
+        store = Store(address, str(place / "good"))
+        store.begin()
+        (row,) = store.ask("SELECT count() AS n FROM samples FINAL WHERE GlobalJobId LIKE {like:String}", **of("70"))
+        assert row == {"n": 3}
+        with pytest.raises(StoreUnfit, match="Authentication failed"):
+            Store(address, str(place / "wrong")).begin()
+        command = hub.command()
+        command[command.index("--folder") + 1] = f"{hub.folder}/kept/another"
+        done = subprocess.run(
+            ["setpriv", *hub.as_user(), *command, "--store", address, "--store-password", f"{place}/wrong"],
+            env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=120, cwd="/", check=False,
+        )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "Authentication failed" in done.stderr

@@ -1,11 +1,16 @@
-"""Log-in to the hub's pages by a real OpenID provider: npm's oidc-provider."""
+"""Log-in to the hub's pages by a real OpenID provider, npm's oidc-provider, and by tokens of HTCondor.
+
+What a real schedd says of tokens, tests/pool/test_hub_tokens.py asks; here a program answers in its place.
+"""
 
 from __future__ import annotations
 
 import http.cookiejar
 import itertools
+import json
 import re
 import shutil
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,13 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import ALICE, Hub, access
+from hub_server import ALICE, Hub, access, ask
 from servers import OidcProvider
 
-PEOPLE = f"{ALICE.replace('remote:alice', 'remote:alice, oidc:a1')}[Bob]\nlogin = remote:b1\njobs = b1@ap.example.org\n"
+LOGINS = "remote:alice, oidc:a1, condor:alice@pool"
+PEOPLE = f"{ALICE.replace('remote:alice', LOGINS)}[Bob]\nlogin = remote:b1\njobs = b1@ap.example.org\n"
 """At the provider, Alice is a1. Its b1 is nobody here, though Bob is called so elsewhere."""
 
 
+SCHEDD = """#!/usr/bin/python3 -I
+import json, sys
+asked = json.load(sys.stdin)
+known = {"good.a.a": {"who": "alice@pool"}, "far.a.a": {"who": "alice@elsewhere"}, "gone.a.a": {"gone": "it is down"}}
+known |= {"none.a.a": {"who": "unauthenticated@unmapped"}, "odd.a.a": {"who": 7}}
+print(json.dumps(known.get(asked["token"], {"refused": "no"}) if "token" in asked else {"address": "<127.0.0.1:9618>"}))
+"""
 PLACES = itertools.count(1)
 PATIENCE = 120_000
 
@@ -67,7 +80,10 @@ def hub(folder: Path, server: Any) -> Iterator[Hub]:
         f"[oidc]\nissuer = {provider.issuer}\nclient = joblens-hub\nsecret_file = {folder}/secret\n"
         f"pages = {made.pages}\nname = Example University\n"
     )
-    made.more = ["--oidc", f"{folder}/oidc"]
+    (folder / "schedd").write_text(SCHEDD)
+    (folder / "schedd").chmod(0o755)
+    (folder / "condor").write_text(f"[condor]\npython = {folder}/schedd\n")
+    made.more = ["--oidc", f"{folder}/oidc", "--condor", f"{folder}/condor"]
     with provider, made:
         yield made
 
@@ -163,3 +179,39 @@ def test_what_the_provider_refuses_is_said_in_a_sentence_and_attempts_are_bounde
         query = urllib.parse.urlencode({"error": "access_denied", "state": "x", "error_description": "<b>"})
         statuses.append(browser.open(f"{hub.pages}/login/oidc/answer?{query}")[0])
     assert statuses[0] == 403 and statuses[-1] == 429
+
+
+# --- tokens of HTCondor
+
+
+def shown(hub: Hub, token: str, wanted: str, method: str = "POST") -> tuple[int, dict[str, Any]]:
+    """What a program is told that shows it."""
+    headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": f"192.0.2.{next(PLACES)}"}
+    request = urllib.request.Request(f"{hub.pages}/login/condor?as={wanted}", headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or b"{}")
+
+
+def test_a_token_of_htcondor_becomes_a_session_or_a_token_of_the_hub(hub: Hub) -> None:
+    status, said = shown(hub, "good.a.a", "browser")
+    assert status == 200, said
+    browser = Browser()
+    form = dict(re.findall(r'name="(\w+)" value="([^"]+)"', browser.open(hub.pages + said["path"])[2]))
+    assert "Alice, user" in browser.open(f"{hub.pages}/login", **form)[2]
+    status, said = shown(hub, "good.a.a", "token")
+    assert status == 200 and 86000 < said["until"] - time.time() < 86401
+    assert ask(hub, "", "/api/v1/jobs", secret=said["token"])[0] == 200
+    assert "condor:alice@pool\ttoken made" in access(hub, "audit").stdout
+
+
+def test_a_token_that_no_schedd_or_nobody_here_knows_is_refused(hub: Hub) -> None:
+    for token, status, why in (
+        ("bad.a.a", 401, "does not take this token"), ("odd.a.a", 401, "does not take this token"),
+        ("none.a.a", 401, "does not know whose"), ("x", 401, "is no token of HTCondor"), ("", 401, "show a token"),
+        ("far.a.a", 403, "you are condor:alice@elsewhere, and nobody here"), ("gone.a.a", 503, "can't be asked now"),
+    ):  # fmt: skip
+        assert (found := shown(hub, token, "token"))[0] == status and why in found[1]["error"], token
+    assert shown(hub, "good.a.a", "root")[0] == 400 and shown(hub, "good.a.a", "token", "GET")[0] == 405

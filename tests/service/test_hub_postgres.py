@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -154,6 +155,9 @@ def test_several_web_processes_share_sessions_codes_and_tokens(hub: Hub, databas
     database.stop()
     status, _, text = ask(hub, "olga", "/site.json")
     assert status == 503 and "can't note" in text
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        opener.open(f"{hub.pages}/jobs", timeout=60)
+    assert refused.value.code == 503 and "tell who has logged in for now" in refused.value.read().decode()
     database.start()
     until(lambda: ask(hub, "olga", "/site.json")[0] == 200, "the database is there again")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused, StoreTooMuch, _error_of
+from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused, StoreTooMuch, StoreUnfit, _error_of
 from condor_joblens.hub.store.server import leaves_the_tables
 
 
@@ -30,6 +33,70 @@ def test_an_error_is_known_by_the_name_that_stands_last(name: str, kind: type[Ex
     )
     assert _error_of(said) is kind
     assert _error_of(f"Code: 1. DB::Exception: where Note = '(MEMORY_LIMIT_EXCEEDED)'. ({name})") is kind
+
+
+@pytest.mark.parametrize(
+    "address, why",
+    [
+        ("http://store.example.org:8123", "in clear: write https"),
+        ("https://hub:perch@store.example.org", "seen in the list of processes"),
+        ("store.example.org:8123", "is no address"),
+        ("https://store.example.org:x", "is no address"),
+        ("https://store.example.org/?user=hub", "is no address"),
+        ("clickhouse://store.example.org", "is no address"),
+    ],
+)
+def test_an_address_at_which_no_store_can_be_is_refused(address: str, why: str) -> None:
+    with pytest.raises(JobLensError, match=why):
+        Store(address)
+    assert Store("https://hub@store.example.org") and Store("http://[::1]:8123")
+
+
+def served(status: int, body: bytes) -> Iterator[str]:
+    """An address at which each question has this answer."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://hub@127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "status, body, why",
+    [
+        (
+            403,
+            b"Code: 516. DB::Exception: hub: Authentication failed. (AUTHENTICATION_FAILED)",
+            "Authentication failed",
+        ),
+        (403, b"Code: 497. DB::Exception: hub: Not enough privileges. (ACCESS_DENIED)", "Not enough privileges"),
+        (404, b"Code: 115. DB::Exception: Unknown setting input_format_x. (UNKNOWN_SETTING)", "Unknown setting"),
+        (200, b"<html>It works!</html>", "is no ClickHouse"),
+        (200, b"{}", "is no ClickHouse"),
+        (200, b"", "is no ClickHouse"),
+    ],
+)
+def test_a_store_that_a_hub_can_t_use_ends_its_start(status: int, body: bytes, why: str) -> None:
+    for address in served(status, body):
+        with pytest.raises(StoreUnfit, match=why):
+            Store(address).begin()
+
+
+def test_a_store_that_is_not_there_yet_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for address in served(500, b"Code: 243. DB::Exception: no space. (NOT_ENOUGH_SPACE)"):
+        Store(address).begin()
+        assert "NOT_ENOUGH_SPACE" in capsys.readouterr().err
+    Store(address).begin()
+    assert "does not answer" in capsys.readouterr().err
 
 
 def test_all_questions_of_an_answer_end_by_its_time(tmp_path: Path) -> None:

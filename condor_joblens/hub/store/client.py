@@ -66,6 +66,10 @@ class StoreTooMuch(StoreRefused):
     """The question takes more time, memory or rows than it may."""
 
 
+class StoreUnfit(StoreGone):
+    """It answers, and a hub can't use it until somebody has changed something: who asks, what he may, or what it is."""
+
+
 class _Unix(http.client.HTTPConnection):
     def __init__(self, path: str, seconds: float) -> None:
         super().__init__("localhost", timeout=seconds)
@@ -86,6 +90,7 @@ class Store:
         self._bounds = dict(_BOUNDS)
         self._end = math.inf  # by the monotonic clock
         self._login = ""
+        refuse_strange(address)
         if not address.startswith("unix:"):
             user = urllib.parse.urlsplit(address).username or "default"
             password = ""
@@ -93,6 +98,23 @@ class Store:
                 with open(password_file, encoding="utf-8") as file:
                     password = file.read().rstrip("\r\n")
             self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def begin(self) -> None:
+        """At an address, once, before anything else: that a hub can use it. Raises StoreUnfit, StoreRefused, Newer.
+
+        One that does not answer now is waited for by those who ask.
+        """
+        try:
+            try:
+                version = printable(str(self.ask("SELECT version() AS Version")[0]["Version"]))
+            except (ValueError, LookupError, TypeError):
+                raise StoreUnfit(f"what answers at {self._address} is no ClickHouse: look at the address") from None
+            print(f"joblens-hub: the store at {self._address} is ClickHouse {version}", file=sys.stderr, flush=True)
+            self.prepare()
+        except StoreUnfit:
+            raise
+        except StoreGone as error:
+            print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
 
     def bounded(self, seconds: int, result_bytes: int) -> Store:
         """The same one, for questions that may take less."""
@@ -244,6 +266,8 @@ class Store:
             connection.request("POST", f"{path}?{urllib.parse.urlencode(words)}", body, head)
             answer = connection.getresponse()
             content = answer.read(MOST_BYTES + 1)
+        except ssl.SSLCertVerificationError as error:
+            raise StoreUnfit(f"the certificate of {self._address} is not good: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
             raise StoreGone(f"the store at {self._address} does not answer ({error}): is it running?") from None
         finally:
@@ -260,6 +284,10 @@ _ABOUT_DATA = ("CANNOT_PARSE", "INCORRECT_DATA", "TYPE_MISMATCH", "ILLEGAL_TYPE"
 """ClickHouse's names of errors that come again whenever the same rows come. All others may pass."""
 
 _TOO_MUCH = ("TIMEOUT_EXCEEDED", "TOO_MANY_ROWS", "TOO_MANY_ROWS_OR_BYTES", "MEMORY_LIMIT_EXCEEDED")
+_UNFIT = ("AUTHENTICATION_FAILED", "REQUIRED_PASSWORD", "WRONG_PASSWORD", "UNKNOWN_USER", "ACCESS_DENIED", "READONLY",
+          "UNKNOWN_DATABASE", "UNKNOWN_SETTING", "UNKNOWN_FUNCTION", "SYNTAX_ERROR", "NOT_IMPLEMENTED")  # fmt: skip
+"""Of whom asks and what he may; and of a server that is too old for what we say."""
+
 _NAME = re.compile(r"\(([A-Z][A-Z_0-9]+)\)")
 
 
@@ -268,6 +296,8 @@ def _error_of(said: str) -> type[JobLensError]:
     names = _NAME.findall(said)
     if names and names[-1] in _TOO_MUCH:
         return StoreTooMuch
+    if names and names[-1] in _UNFIT:
+        return StoreUnfit
     return StoreRefused if any(word in said for word in _ABOUT_DATA) else StoreGone
 
 
@@ -295,6 +325,24 @@ def _escaped(value: str | int | float) -> str:
     for strange, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"), ("\0", "\\0")):
         value = value.replace(strange, escaped)
     return value
+
+
+def refuse_strange(address: str) -> None:
+    """Raises JobLensError, if this is no address of a store, or a password that goes there could be read."""
+    if address.startswith("unix:"):
+        return
+    try:
+        url = urllib.parse.urlsplit(address)
+        host, has_more, _ = url.hostname or "", bool(url.query or url.fragment), url.port
+    except ValueError:
+        host, has_more = "", True
+    if not host or has_more or url.scheme not in ("http", "https"):
+        shown = printable(re.sub(r":[^:@/]*@", ":...@", address), 200)
+        raise JobLensError(f"--store {shown} is no address: write https://USER@HOST:PORT")
+    if url.password is not None:
+        raise JobLensError("a password in --store is seen in the list of processes: give --store-password")
+    if url.scheme == "http" and host not in ("127.0.0.1", "::1", "localhost"):
+        raise JobLensError(f"--store {printable(address, 200)}: records and a password go there in clear: write https")
 
 
 def socket_of(folder: str) -> str:

@@ -17,6 +17,7 @@ from condor_joblens.hub.rules.firings import Firings
 from condor_joblens.hub.rules.posted import Posted
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.web.access import Access
+from condor_joblens.hub.web.condor_tokens import CondorTokens
 from condor_joblens.hub.web.login_rates import LoginRates
 from condor_joblens.hub.web.oidc import Provider
 from condor_joblens.hub.web.people import Person, read_people
@@ -41,6 +42,7 @@ class Desk:
     folder: Path | None = None  # the hub's, with the key of pseudonyms
     control: str = ""  # the socket of the relay server, by which entries are said; empty: there are none
     oidc: Provider | None = None
+    condor: CondorTokens | None = None
     login_rates: LoginRates = field(default_factory=LoginRates)
     shared: Shared = field(default_factory=Shared)
     shares: StoreShares = field(default_factory=StoreShares)

@@ -6,10 +6,11 @@ import sys
 from typing import Any
 
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from django.shortcuts import render
 
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.web.desk import desk
 
 
@@ -35,10 +36,24 @@ def begin_session(request: Any, login: str) -> HttpResponse | None:
         except JobLensError as error:
             print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
             return login_page(request, "the hub can't note who logs in for now", 503)
-    request.session.flush()
-    request.session["login"] = login
-    SessionStore.clear_expired()
+    try:
+        request.session.flush()
+        request.session["login"] = login
+        request.session.save()
+        SessionStore.clear_expired()
+    except DatabaseError as error:
+        print(f"joblens-hub: sessions: {printable(str(error), 200)}", file=sys.stderr, flush=True)
+        return login_page(request, "the hub can't begin a session for now", 503)
     return None
+
+
+def login_of_session(key: str) -> str:
+    """Who has logged in by it; empty: nobody, or it is over. For threads that are no request's. Raises JobLensError."""
+    try:
+        return str(SessionStore(key).get("login", ""))
+    except DatabaseError as error:
+        connection.close()  # the next one may be better: nobody else closes this thread's
+        raise JobLensError(f"sessions: {printable(str(error), 200)}") from None
 
 
 def client_of(request: Any) -> str:

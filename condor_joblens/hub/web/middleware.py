@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
-from condor_joblens.common.errors import JobLensError
+from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.web.access import JOBS, LOGIN_SECONDS, LOOK_SECONDS, OWN, SUMMARY
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.entries import may
@@ -27,7 +28,7 @@ API, BEARER = "/api/", "Bearer "
 EVERYTHING = frozenset((JOBS, SUMMARY))
 """What is asked without a token may ask for."""
 
-OPEN = ("/login", "/login/oidc", ANSWER, "/favicon.ico")
+OPEN = ("/login", "/login/condor", "/login/oidc", ANSWER, "/favicon.ico")
 """Pages for those who have not logged in."""
 
 HEADERS = {
@@ -58,7 +59,7 @@ def viewer(get_response: Answer) -> Answer:
     """Whoever is no person of ours gets nothing but the page on which one logs in."""
 
     def answer(request: Any) -> HttpResponse:
-        request.scopes = EVERYTHING
+        request.scopes, request.viewer, request.login = EVERYTHING, None, ""
         is_open = request.path in OPEN or request.path.startswith("/static/")
         try:
             if request.path.startswith(API) and request.headers.get("Authorization", "").startswith(BEARER):
@@ -72,6 +73,10 @@ def viewer(get_response: Answer) -> Answer:
         except JobLensError as error:  # what can't be noted is not shown
             print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
             return _refused(request, "the hub can't note who asks for now", 503)
+        except DatabaseError as error:
+            request.viewer = None
+            print(f"joblens-hub: sessions: {printable(str(error), 200)}", file=sys.stderr, flush=True)
+            return _refused(request, "the hub can't tell who has logged in for now", 503)
         if request.viewer is None and not is_open:
             return _refused(request, why, 401)
         request.has_entries = bool(desk().control) and request.viewer is not None and may(request.viewer)

@@ -1,7 +1,7 @@
 """Log-in by the site's OpenID provider: the way there, and the way back.
 
-What has begun is kept in a signed cookie of its own. That of sessions does not come along when another site sends a
-browser here (SameSite=Strict). So the last answer is a page of ours, which leads on.
+What has begun is kept in a signed cookie of its own. That of sessions is SameSite=Strict: it does not come along when
+another site sends a browser here. So the last answer is a page of ours, which leads on.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from condor_joblens.hub.web.who_sees import Role
 
 _ADDRESS = re.compile(r"[A-Za-z0-9._+=-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 
-UNIX, REMOTE, OIDC = "unix", "remote", "oidc"
-WAYS = (UNIX, REMOTE, OIDC)
-"""How somebody logs in: by a Unix socket's peer, what the proxy says, or an OpenID provider."""
+UNIX, REMOTE, OIDC, CONDOR = "unix", "remote", "oidc", "condor"
+WAYS = (UNIX, REMOTE, OIDC, CONDOR)
+"""How somebody logs in: by a Unix socket's peer, what the proxy says, an OpenID provider, a token of HTCondor."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def _person(name: str, section: configparser.SectionProxy) -> Person:
         if way not in WAYS or not who:
             ways = ", ".join(f"{one}:NAME" for one in WAYS)
             raise JobLensError(f"{printable(name)}: {printable(login)} is none of {ways}")
+        if way == CONDOR and "@" not in who:
+            raise JobLensError(f"{printable(name)}: {printable(login)} has no domain: write condor:NAME@DOMAIN")
     jobs, groups = _at_schedds(name, section, "jobs", "OWNER"), _at_schedds(name, section, "groups", "GROUP")
     if groups and role is not Role.MANAGER:
         raise JobLensError(f"{printable(name)}: a {role.value} has no groups: write role = manager")

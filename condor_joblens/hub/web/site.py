@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.core.management import call_command
 from django.urls import path, re_path
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from condor_joblens.hub.postgres import Postgres
@@ -73,6 +74,7 @@ def application(folder: Path, hosts: list[str], is_secure: bool, database: Postg
     configure(folder, hosts, is_secure, database)
     from condor_joblens.hub.web import (
         artifact_views,
+        condor_views,
         entry_views,
         leak_views,
         node_views,
@@ -148,6 +150,7 @@ def application(folder: Path, hosts: list[str], is_secure: bool, database: Postg
         *routes(),
         path("alive", require_GET(views.alive)),
         path("login", require_http_methods(["GET", "POST"])(views.login)),
+        path("login/condor", csrf_exempt(require_POST(condor_views.log_in))),
         path("login/oidc", require_GET(oidc_views.begin)),
         path("login/oidc/answer", require_GET(oidc_views.finish)),
         path("logout", require_http_methods(["POST"])(views.logout)),

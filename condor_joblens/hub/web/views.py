@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib.sessions.backends.db import SessionStore
 from django.http import Http404, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -27,7 +26,7 @@ from condor_joblens.hub.web.bands import band
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.firing_reads import red_firings
 from condor_joblens.hub.web.health import duration, moment, size, span
-from condor_joblens.hub.web.logins import begin_session, login_page
+from condor_joblens.hub.web.logins import begin_session, login_of_session, login_page
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.pool import FRESH_SECONDS
@@ -168,10 +167,10 @@ class View:
 
         def look() -> bytes | None:
             person = desk().people_by_login().get(login)
-            is_in = key is None or SessionStore(key).get("login") == login
-            if not is_in or person is None or person.scope != scope:
-                return None
             try:
+                is_in = key is None or login_of_session(key) == login
+                if not is_in or person is None or person.scope != scope:
+                    return None
                 return desk().shared.get(
                     ("event", self.name, scope, asked), lambda: event("part", self.part(person, asked) or "")
                 )
