@@ -42,6 +42,8 @@ def main() -> int:
         import htcondor2
     except ImportError as error:
         return _say({"gone": f"this Python has no htcondor2 ({error})"})
+    if not hasattr(htcondor2, "ping"):  # as in 23.9
+        return _say({"gone": "this Python's htcondor2 is too old to ask: install htcondor 25 from PyPI"})
     try:
         return _say(_whose(htcondor2, asked) if "token" in asked else _where(htcondor2, asked))
     except Exception as error:  # whatever the bindings raise is their answer
