@@ -12,7 +12,17 @@ from collections.abc import Collection, Iterator
 from types import FrameType
 
 from condor_joblens.cli import bug_report, units
-from condor_joblens.cli.checks import daemons, from_afar, htcondor, kernel, programs, sinks, staff_keys, versions
+from condor_joblens.cli.checks import (
+    daemons,
+    event_log,
+    from_afar,
+    htcondor,
+    kernel,
+    programs,
+    sinks,
+    staff_keys,
+    versions,
+)
 from condor_joblens.cli.checks.checked_node import REPORTED, Check, CheckedNode, Finding, State, fail, warn
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common.errors import JobLensError, printable
@@ -73,6 +83,7 @@ ACCESS_POINT: Checks = (
     ("job attributes", htcondor.attributes),
     ("sizing", htcondor.sizing),
     ("door", from_afar.door),
+    ("event log", event_log.event_log),
 )
 EITHER: Checks = (("relay", from_afar.relay),)
 

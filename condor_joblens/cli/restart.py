@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from condor_joblens import __version__
 from condor_joblens.cli import units
-from condor_joblens.cli.checks import daemons, from_afar
+from condor_joblens.cli.checks import daemons, event_log, from_afar
 from condor_joblens.cli.checks.checked_node import CheckedNode
 from condor_joblens.cli.runs import Run, ended, living, run_dir
 from condor_joblens.common.condor_commands import ask
@@ -24,6 +24,9 @@ from condor_joblens.model.metrics import text
 from condor_joblens.shm.reader import rows_of_any_version, writer_of_any_version
 
 SUPERVISOR = "condor_joblens.export.supervisor"
+
+OTHERS = {**from_afar.IN_DAEMON_LIST, **event_log.IN_DAEMON_LIST}
+"""What else condor_master may be told to start, on nodes and access points: its name in DAEMON_LIST -> its module."""
 
 PATIENCE = 180.0
 """Seconds for condor_master, which waits 10 s before it starts a daemon again, and longer if that has ended often."""
@@ -42,12 +45,12 @@ def run(options: argparse.Namespace) -> int:
         raise JobLensError("only root can restart joblensd: run it as root")
     node, folder = CheckedNode(), run_dir(options.run_dir)
     wanted = node.words("DAEMON_LIST")
-    carriers = [name for name in from_afar.IN_DAEMON_LIST if name in wanted]
+    others = [name for name in OTHERS if name in wanted]
     if "JOBLENSD" not in wanted:
-        if not carriers:
+        if not others:
             raise JobLensError("JOBLENSD is not in DAEMON_LIST: nothing of JobLens runs here; on an access point "
                                "condor_reconfig is enough")  # fmt: skip
-        return _restart_access_point(node, carriers, options.json)
+        return _restart_access_point(node, others, options.json)
     before = _writer(node, folder)
     goes_on = _living_runs(folder)
     is_known = bool(before or goes_on)  # one that has been stopped leaves no rows
@@ -59,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if "JOBLENS_EXPORT" in wanted:
         _restart_exporter(node)
         restarted.append("joblens-export")
-    restarted += _restart_carriers(node, carriers)
+    restarted += _restart_others(node, others)
     after = _until(lambda: _publishing(node, folder, before), "condor_master to start joblensd")
     if _restart_publishers(node):
         restarted.append("joblens_publish")
@@ -125,9 +128,9 @@ def _runs(folder: str) -> list[Run]:
         return []
 
 
-def _restart_access_point(node: CheckedNode, carriers: list[str], as_json: bool) -> int:
+def _restart_access_point(node: CheckedNode, others: list[str], as_json: bool) -> int:
     """The same on a machine without joblensd."""
-    restarted = _restart_carriers(node, carriers)
+    restarted = _restart_others(node, others)
     if as_json:
         import json
 
@@ -137,13 +140,13 @@ def _restart_access_point(node: CheckedNode, carriers: list[str], as_json: bool)
     return 0
 
 
-def _restart_carriers(node: CheckedNode, wanted: list[str]) -> list[str]:
-    """joblens-door and joblens-relay, as far as they are wanted here; their names."""
+def _restart_others(node: CheckedNode, wanted: list[str]) -> list[str]:
+    """joblens-door, joblens-relay and joblens-eventlog, as far as they are wanted here; their names."""
     names = {name: name.lower().replace("_", "-") for name in wanted}
     for name in wanted:
-        _end(node, from_afar.IN_DAEMON_LIST[name], names[name])
+        _end(node, OTHERS[name], names[name])
     for name in wanted:
-        _begin(node, from_afar.IN_DAEMON_LIST[name], names[name])
+        _begin(node, OTHERS[name], names[name])
     return list(names.values())
 
 

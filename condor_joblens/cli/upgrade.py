@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from condor_joblens.cli.checks import from_afar
+from condor_joblens.cli import restart
 from condor_joblens.common.condor_commands import ask
 from condor_joblens.common.errors import JobLensError, printable
 
@@ -38,4 +38,4 @@ def run(options: argparse.Namespace) -> int:
 def _runs_ours() -> bool:
     """Whether there is a daemon that `joblens restart` restarts."""
     wanted = ask("condor_config_val", "DAEMON_LIST").upper().replace(",", " ").split()
-    return bool({"JOBLENSD", *from_afar.IN_DAEMON_LIST}.intersection(wanted))
+    return bool({"JOBLENSD", *restart.OTHERS}.intersection(wanted))

@@ -239,6 +239,39 @@ def test_a_machine_with_commands_from_afar_is_ok_in_every_line(machine):
     assert found["door"].state is State.OK
 
 
+EVENT_LOG = "/var/log/condor/EventLog"
+
+
+def follows_the_queue(machine, **macros):
+    """An access point whose joblens-eventlog has told all."""
+    machine.macros.update(
+        DAEMON_LIST="MASTER, SCHEDD, JOBLENS_EVENTLOG",
+        EVENT_LOG=EVENT_LOG,
+        EVENT_LOG_FORMAT_OPTIONS="JSON, UTC, SUB_SECOND",
+        EVENT_LOG_JOB_AD_INFORMATION_ATTRS="GlobalJobId, Owner, User, AccountingGroup, Cmd",
+        JOBLENS_SINK_HUB_URL="https://hub.example.org:8766",
+        JOBLENS_SINK_HUB_TOKEN_FILE="/etc/joblens/hub.token",
+        **macros,
+    )
+    machine.write("/etc/joblens/hub.token", "secret\n", 0o640)
+    machine.write("/proc/4246/cmdline", "python\0-I\0-m\0condor_joblens.eventlog\0")
+    machine.write(EVENT_LOG, "x" * 5000)
+    told_up_to(machine, 5000)
+
+
+def told_up_to(machine, offset):
+    """The place up to which the hub has the log."""
+    inode = (machine.root / EVENT_LOG.lstrip("/")).stat().st_ino
+    said = json.dumps({"inode": inode, "offset": offset, "mark": "", "sequence": 1})
+    machine.write("/var/lib/joblens/eventlog/cursor", said)
+
+
+def test_an_access_point_that_follows_its_queue_is_ok(machine):
+    assert machine.findings()["event log"].text == "not in DAEMON_LIST, so not wanted"
+    follows_the_queue(machine)
+    assert machine.findings()["event log"] == ok(f"runs as process 4246, and the hub has all of {EVENT_LOG}")
+
+
 KEY = f"ed25519:{base64.b64encode(bytes(32)).decode()}"
 
 
@@ -397,6 +430,38 @@ FAULTS = {
     "a door without its socket": (
         lambda m: (from_afar(m), m.remove("/run/joblens-door.sock")),
         "door", "FAIL", "/run/joblens-door.sock is not there",
+    ),
+    "an event log that nobody asked for": (
+        lambda m: follows_the_queue(m) or m.macros.pop("EVENT_LOG"),
+        "event log", "FAIL", "EVENT_LOG is not set",
+    ),
+    "an event log for people": (
+        lambda m: follows_the_queue(m) or m.macros.update(EVENT_LOG_FORMAT_OPTIONS="UTC"),
+        "event log", "FAIL", "EVENT_LOG_FORMAT_OPTIONS has no JSON",
+    ),
+    "an event log without owners": (
+        lambda m: follows_the_queue(m) or m.macros.update(EVENT_LOG_JOB_AD_INFORMATION_ATTRS="GlobalJobId Cmd"),
+        "event log", "FAIL", "EVENT_LOG_JOB_AD_INFORMATION_ATTRS lacks Owner",
+    ),
+    "no hub for the event log": (
+        lambda m: follows_the_queue(m) or m.macros.pop("JOBLENS_SINK_HUB_URL"),
+        "event log", "FAIL", "JOBLENS_SINK_HUB_URL is not set",
+    ),
+    "no token for the event log": (
+        lambda m: (follows_the_queue(m), m.remove("/etc/joblens/hub.token")),
+        "event log", "FAIL", "/etc/joblens/hub.token is not there",
+    ),
+    "nobody follows the event log": (
+        lambda m: (follows_the_queue(m), m.remove("/proc/4246/cmdline")),
+        "event log", "warn", "joblens-eventlog does not run",
+    ),
+    "a hub that does not take the event log": (
+        lambda m: (follows_the_queue(m), told_up_to(m, 3000)),
+        "event log", "warn", "the hub lacks the last 2.0 kB of the event log",
+    ),
+    "an event log of which nothing was told": (
+        lambda m: (follows_the_queue(m), m.remove("/var/lib/joblens/eventlog/cursor")),
+        "event log", "warn", "the hub lacks the last 5.0 kB of the event log",
     ),
     "old kernel": (
         lambda m: m.write("/proc/sys/kernel/osrelease", "4.18.0-553.el8"),

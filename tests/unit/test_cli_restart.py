@@ -57,10 +57,11 @@ def test_where_none_runs_condor_master_is_first_told_of_it(
     assert json.loads(capsys.readouterr().out)["Jobs"] is None
 
 
-def test_on_an_access_point_the_door_and_the_relay_begin_anew(
+def test_on_an_access_point_the_door_the_relay_and_the_reader_of_the_queue_begin_anew(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    processes = {"condor_joblens.accesspoint.door": 7, "condor_joblens.relay": 8}
+    modules = ("condor_joblens.accesspoint.door", "condor_joblens.relay", "condor_joblens.eventlog")
+    processes = dict(zip(modules, (7, 8, 9)))
     did: list[tuple[object, ...]] = []
 
     def kill(pid: int, number: int) -> None:
@@ -70,21 +71,22 @@ def test_on_an_access_point_the_door_and_the_relay_begin_anew(
 
     def ask(*command: str) -> str:
         did.append(command)
-        processes.update({"condor_joblens.accesspoint.door": 17, "condor_joblens.relay": 18})
+        processes.update(zip(modules, (17, 18, 19)))
         return ""
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "kill", kill)
     monkeypatch.setattr(restart, "ask", ask)
-    monkeypatch.setattr(CheckedNode, "words", lambda node, name: ["MASTER", "SCHEDD", "JOBLENS_DOOR", "JOBLENS_RELAY"])
+    wanted = ["MASTER", "SCHEDD", "JOBLENS_DOOR", "JOBLENS_RELAY", "JOBLENS_EVENTLOG"]
+    monkeypatch.setattr(CheckedNode, "words", lambda node, name: wanted)
     monkeypatch.setattr(CheckedNode, "runs", lambda node, module: processes.get(module))
     monkeypatch.setattr(CheckedNode, "is_module", lambda node, pid, module: processes.get(module) == pid)
     assert main.main(["restart"]) == 0
-    assert capsys.readouterr().out.startswith("joblens-relay, joblens-door: restarted, ")
-    on = [("condor_on", "-subsystem", name) for name in ("joblens_relay", "joblens_door")]
-    assert did == [(8, signal.SIGTERM), (7, signal.SIGTERM), *on]
+    assert capsys.readouterr().out.startswith("joblens-relay, joblens-door, joblens-eventlog: restarted, ")
+    on = [("condor_on", "-subsystem", name) for name in ("joblens_relay", "joblens_door", "joblens_eventlog")]
+    assert did == [*((pid, signal.SIGTERM) for pid in (8, 7, 9)), *on]
     assert main.main(["restart", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["Restarted"] == ["joblens-relay", "joblens-door"]
+    assert json.loads(capsys.readouterr().out)["Restarted"] == ["joblens-relay", "joblens-door", "joblens-eventlog"]
 
 
 def test_what_does_not_come_true_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
