@@ -101,6 +101,8 @@ WALK: tuple[tuple[str, dict[str, Any]], ...] = (
     ("nodes", {}),
     ("servers", {}),
     ("leaks", {}),
+    ("queue", {}),
+    ("queued", {}),
     ("alarms", {}),
     *((job(number), {}) for number in range(len(JOBS))),
     *((f"{job(number)}/series", {"metrics": "Cpu.RecentCores"}) for number in range(len(JOBS))),
@@ -115,7 +117,7 @@ WALK: tuple[tuple[str, dict[str, Any]], ...] = (
 @pytest.mark.parametrize("person", SEEN)
 def test_each_person_sees_by_every_endpoint_what_pages_show_and_no_more(hub: Hub, person: str) -> None:
     assert {endpoint.name for endpoint in ENDPOINTS} == {
-        "schema", "jobs", "job", "series", "summary", "nodes", "servers", "leaks", "alarms",
+        "schema", "jobs", "job", "series", "summary", "nodes", "servers", "leaks", "queue", "queued", "alarms",
     }, "walk it too"  # fmt: skip
     there, owners, words = SEEN[person]
     texts = {}

@@ -175,6 +175,21 @@ def test_each_sees_his_own_in_each_state(person: str, state: str, found: list[st
     assert listed(hub, person, state) == found
 
 
+def test_programs_get_the_same_counts_and_jobs_as_pages(hub: Hub) -> None:
+    for person in ("adam", "olga", "bob", "alice"):
+        page, answer = get(hub, person, "/site.json")["queue"], get(hub, person, "/api/v1/queue")
+        assert {**page, "time": answer["time"]} == answer
+    answer = get(hub, "adam", "/api/v1/queued", state="held", owner="alice", schedd=AP)
+    (held,) = answer["jobs"]
+    assert (held["JobId"], held["Code"], answer["count"]) == ("2.0", 13, 1) and HOSTILE in held["Reason"]
+    (told_less,) = get(hub, "olga", "/api/v1/queued", state="held")["jobs"]
+    assert "Reason" not in told_less and told_less["Code"] == 13
+    assert get(hub, "olga", "/api/v1/queued", state="held", cause="x")["count"] == 0
+    assert get(hub, "bob", "/api/v1/queued", state="held")["jobs"] == []
+    assert get(hub, "adam", "/api/v1/queued", page=1)["jobs"] == []
+    assert ask(hub, "adam", "/api/v1/queued", state="running")[0] == 400
+
+
 def test_lists_are_searched_by_what_a_viewer_may_see(hub: Hub) -> None:
     assert listed(hub, "adam", "held", q="alert") == ["2.0"] == listed(hub, "alice", "held", q="alert fit.py")
     assert listed(hub, "olga", "held", q="alert") == []

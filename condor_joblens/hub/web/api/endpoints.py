@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from condor_joblens.hub.web import filters
+from condor_joblens.hub.web import filters, queue
 from condor_joblens.hub.web.access import ALARM, JOBS, SUMMARY
-from condor_joblens.hub.web.api import alarms, questions
+from condor_joblens.hub.web.api import alarms, questions, queue_questions
 from condor_joblens.hub.web.api.columns import ALWAYS, BOOLEAN, COLUMNS, USUAL
 from condor_joblens.hub.web.api.conditions import MOST_LENGTH, pattern
 from condor_joblens.hub.web.api.parameters import Parameter
@@ -167,6 +167,14 @@ ALARM_SCHEMA = _object(
     **{name: _FLAG for name in ("red", "lasts")},
     **{name: {"type": "object"} for name in ("evidence", "told")},
 )
+_COUNTS = {**_object(**{name: {"type": "integer"} for name in queue_questions.COUNTED}), "type": ["object", "null"]}
+_MAYBE_INTEGER = {"type": ["integer", "null"]}
+_QUEUED = {
+    "GlobalJobId": _STRING, "JobId": _STRING, "State": _STRING, "Kind": _STRING, "Time": _MOMENT, "Slot": _STRING,
+    **{name: _MAYBE_INTEGER for name in ("Code", "SubCode", "ExitCode", "Signal")},
+    **{name: _STRING for name in ("Why", "Owner", "AccountingGroup", "Executable", "Reason")},
+    "IsMine": _FLAG,
+}  # fmt: skip
 _METRIC = _object(**{name: _list(_MAYBE_NUMBER) for name in ("min", "max", "mean")})
 
 ENDPOINTS = (
@@ -310,6 +318,42 @@ ENDPOINTS = (
             time=_MOMENT,
         ),
         (_limit(100),),
+        "jobs",
+    ),
+    Endpoint(
+        "queue",
+        "how many jobs of queues are in each state, of all and of yours, and why some are held; null: not for you",
+        queue_questions.counts,
+        _object(
+            site=_COUNTS,
+            mine=_COUNTS,
+            held=_list(_object(cause=_STRING, code=_MAYBE_INTEGER, name=_STRING, jobs={"type": "integer"})),
+            newest=_MAYBE_NUMBER,
+            time=_MOMENT,
+        ),
+        scopes=frozenset((JOBS, SUMMARY)),
+    ),
+    Endpoint(
+        "queued",
+        "jobs of queues in a state, as access points tell of them: those first that have been so for longest",
+        queue_questions.jobs,
+        _object(
+            jobs=_list({**_object(**_QUEUED), "required": list(queue_questions.ALWAYS)}),
+            count={"type": "integer"},
+            page={"type": "integer"},
+            time=_MOMENT,
+        ),
+        (
+            Parameter("state", "which jobs", {"type": "string", "enum": list(queue.QUEUE_STATES), "default": "idle"}),
+            *(Parameter(name, help, _TEXT) for name, help in queue_questions.TEXTS.items()),
+            *(Parameter(name, help, _TIME) for name, help in queue_questions.TIMES.items()),
+            Parameter(
+                "page",
+                "which one, of `limit` jobs each: 0 is the first",
+                {"type": "integer", "minimum": 0, "maximum": queue_questions.MOST_PAGES, "default": 0},
+            ),
+            _limit(100),
+        ),
         "jobs",
     ),
     Endpoint(
