@@ -11,7 +11,6 @@ import contextlib
 import http.client
 import importlib.util
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -26,7 +25,7 @@ from pathlib import Path
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.common.tokens import BOTH, digest
-from condor_joblens.common.user_names import nobodys
+from condor_joblens.common.user_names import nobodys, of_this_process
 
 RELAY_PORT, RECORDS_PORT, PAGES_PORT = 8765, 8766, 8767
 _CONTROL = "control.sock"
@@ -113,11 +112,13 @@ def _demo(folder: Path, node: str) -> int:
 
 
 def _relay_server(folder: Path) -> subprocess.Popen[bytes] | None:
-    """For the page of entries. None: its libraries (the extra `relay`) are not here, or nobody runs this."""
+    """For the page of entries. None: its libraries (the extra `relay`) are not here, or this user has no own name."""
     uid = os.geteuid()
-    if uid in nobodys() or not all(importlib.util.find_spec(name) for name in ("websockets", "cryptography")):
+    user = of_this_process(uid)
+    has_libraries = all(importlib.util.find_spec(name) for name in ("websockets", "cryptography"))
+    if user is None or uid in nobodys() or not has_libraries:
         return None
-    (folder / "roles").write_text(f"hub {pwd.getpwuid(uid).pw_name}\n")
+    (folder / "roles").write_text(f"hub {user}\n")
     (folder / "relay.tokens").touch()
     (folder / "controller").mkdir(exist_ok=True)
     command = ["relay", "--listen", f"127.0.0.1:{_port(RELAY_PORT)}", "--tokens", f"{folder}/relay.tokens"]
