@@ -1,11 +1,19 @@
 #!/usr/bin/env python3
 """What the hub's processes cost: taking records in, pages over many live runs, and viewers.
 
-The hub is the real one, with its embedded store and users of its own; records are generated, with random numbers, and
+The hub is the real one, with its embedded store and users of its own. Records are generated, with random numbers, and
 posted by this process. CPU is that of the hub's processes, by /proc; the generator's is not in it.
 
     bench_hub.py                    20,000 runs, in a minute
-    bench_hub.py --runs 200000      what is kept for docs/performance.md
+    bench_hub.py --runs 200000      without what those runs sent before
+
+What is kept for docs/performance.md has 10 million samples that a site of 200,000 runs has sent before. They come in
+portions: each goes on where the last one ended, however it ended. The store copies those of one node as those of
+another, in a fifth of the time that posts take:
+
+    bench_hub.py --runs 200000 --folder /var/tmp/hub --rows 1000000             so many more samples, at least
+    bench_hub.py --runs 200000 --folder /var/tmp/hub --rows 9000000 --copies    the same, as copies
+    bench_hub.py --runs 200000 --folder /var/tmp/hub                            the numbers; the folder stays
 """
 
 from __future__ import annotations
@@ -27,16 +35,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests/pool")]
 
+from hub_history import Runs, bounded, name_of  # noqa: E402
 from hub_pages import HubPages  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
+from condor_joblens.hub.store.client import Store, socket_of  # noqa: E402
 from condor_joblens.model import metrics  # noqa: E402
 from condor_joblens.model.servers import Scope  # noqa: E402
 from condor_joblens.sinks import RecordKind  # noqa: E402
@@ -48,6 +59,21 @@ POST = 2000
 """Records of a post: what an exporter hands to a sink at a time."""
 
 NODES, OWNERS = 100, 50
+NEWEST = 100_000
+"""The sequence number of what a run says last."""
+
+SAMPLES = 50
+"""Of each run before: 200,000 of them have 10 million."""
+
+DAY_RUNS, DAY_SAMPLES, DAY_NODE = 10, 8640, NODES
+"""Runs of one more node, that have a day's samples."""
+
+COPIED = 500
+"""Runs at a time."""
+
+MOST_POSTS = 200
+"""That lie in memory, until they are sent."""
+
 SENDERS = 4
 VIEWS = ("/", "/jobs", "/jobs?sort=-memory", "/jobs?q=user7", "/jobs?sort=-read")
 OTHERS = ("/servers", "/servers/fs7.example.org", "/nodes", "/leaks")
@@ -69,11 +95,21 @@ def main() -> int:
     """Measures all of it; exit code 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=20_000, metavar="N", help="that live (20000)")
-    runs: int = parser.parse_args().runs
+    parser.add_argument("--folder", type=Path, metavar="FOLDER", help="where the hub's store stays")
+    parser.add_argument("--rows", type=int, default=0, metavar="N", help="only adds samples of before, N at least")
+    parser.add_argument("--copies", action="store_true", help="as copies, which the store makes")
+    options = parser.parse_args()
+    runs: int = options.runs
+    if options.rows:
+        return add_history(options.folder, runs, options.rows, options.copies)
     about = f"{runs} live runs on {NODES} nodes, level basic, random numbers; chDB as the store. No TLS."
     about += f" Every {SERVED}th run has asked two of {SERVERS} file servers."
+    if options.folder:
+        about += f" Before, each had sent {SAMPLES} samples of 57 metrics, of which 38 change, and {DAY_RUNS} a day's."
     section = Section("hub", "The hub", about)
-    with tempfile.TemporaryDirectory(prefix="joblens-bench-") as folder, hub(Path(folder)) as demo:
+    with tempfile.TemporaryDirectory(prefix="joblens-bench-") as passing, hub(options.folder or Path(passing)) as demo:
+        if options.folder:
+            told_history(section, options.folder, demo)
         posts = [post(number, min(POST, runs - number)) for number in range(0, runs, POST)]
         taken(section, demo, posts)
         earlier = [
@@ -85,8 +121,11 @@ def main() -> int:
         pages = HubPages(str(demo))
         for view in (*VIEWS, *OTHERS):
             one_page(section, pages, view)
+        if options.folder:
+            one_day(section, pages)
         watched(section, demo)
-    if runs >= KEPT_FROM:
+        memory(section, demo)
+    if runs >= KEPT_FROM and options.folder:
         section.write()
     return verdict(section.missed)
 
@@ -94,10 +133,14 @@ def main() -> int:
 @contextlib.contextmanager
 def hub(folder: Path) -> Iterator[Path]:
     """The demo's, with a token for each node; its folder."""
+    folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
+    (folder / "demo" / "ready").unlink(missing_ok=True)
     subprocess.run([CHECKOUT / "tests/pool/demo_hub", folder], check=True)
     demo, pid = folder / "demo", int((folder / "pid").read_text())
-    lines = [f"node {node(number)} {hashlib.sha256(node(number).encode()).hexdigest()}\n" for number in range(NODES)]
+    lines = [
+        f"node {node(number)} {hashlib.sha256(node(number).encode()).hexdigest()}\n" for number in range(NODES + 1)
+    ]
     with (demo / "tokens").open("a") as file:
         file.write("".join(lines))
     try:
@@ -127,7 +170,7 @@ def post(begin: int, count: int, each: int = 1, minutes: int = 0) -> tuple[str, 
         name = f"ap{begin % 7}.example.org#{begin + place}.0#1700000000"
         rows["global_job_id"][place], rows["run"][place] = name, f"{name}#1"
         rows["job_id"][place], rows["owner"][place] = f"{begin + place}.0", f"user{(begin + place) % OWNERS}"
-    rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), 7
+    rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), NEWEST
     rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 3600, now + 1800, 10  # they stay alive
     rows["request_cpus"], rows["request_memory_bytes"] = 1, 4 << 30
     asked = rows["servers"][::SERVED, :2]
@@ -140,6 +183,116 @@ def post(begin: int, count: int, each: int = 1, minutes: int = 0) -> tuple[str, 
     who = node(begin // POST % NODES)
     lines = [record.json for record in RowEncoder(who).records(rows[::each], RecordKind.SAMPLE)]
     return who, gzip.compress(b"\n".join(lines), 1)
+
+
+class History:
+    """What has been sent of the samples of before, in a file of the hub's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "history.json"
+        new = {"until": int(time.time()), "parts": 0, "rows": 0, "copied": 0, "wall": 0.0, "ingest": 0.0, "store": 0.0}
+        self.told: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else new
+
+    def parts(self, runs: int) -> list[tuple[Runs, int]]:
+        """Those that are left, each with its rounds of a post: a node's runs, and runs that have a day."""
+        until = int(self.told["until"])
+        day = Runs(node(DAY_NODE), 1_000_000, DAY_RUNS, DAY_SAMPLES, until, NEWEST - 1)
+        rest = [
+            Runs(node(begin // POST % NODES), begin, min(POST, runs - begin), SAMPLES, until, NEWEST - 10)
+            for begin in range(0, runs, POST)
+        ]
+        return [(day, POST // DAY_RUNS), *((one, 1) for one in rest)][int(self.told["parts"]) :]
+
+    def add(self, **more: float) -> None:
+        """One part more."""
+        self.told.update({name: self.told[name] + value for name, value in {"parts": 1, **more}.items()})
+        self._file.write_text(json.dumps(self.told))
+        print(f"{self.told['rows']:,.0f} rows posted, {self.told['copied']:,.0f} copied", flush=True)
+
+
+def add_history(folder: Path, runs: int, most: int, as_copies: bool) -> int:
+    """Until there are so many rows more, or all; the exit code."""
+    folder.mkdir(exist_ok=True)
+    history, added = History(folder), 0
+    with hub(folder) as demo:
+        for part, rounds in history.parts(runs):
+            count = part.count * part.samples
+            if as_copies:
+                copy(Store(socket_of(f"{demo}/kept")), part)
+                history.add(copied=count)
+            else:
+                before, began = cpu(demo), time.monotonic()
+                for posts in bounded(part.posts(rounds), MOST_POSTS):
+                    sent(demo, posts)
+                spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
+                wall = time.monotonic() - began
+                history.add(rows=count, wall=wall, ingest=spent["ingest"], store=spent["store"])
+            added += count
+            if added >= most:
+                break
+    return 0
+
+
+def copy(store: Store, part: Runs) -> None:
+    """The samples of the first node's runs, as those of another's."""
+    job = f"concat('{name_of(part.begin).partition('#')[0]}#', NewJob, '#1700000000')"
+    new = {
+        "Node": f"'{part.node}'",
+        "JobId": "NewJob",
+        "GlobalJobId": job,
+        "Run": f"concat({job}, '#1')",
+        "RunNumber": f"OldNumber + {part.begin}",
+        "Id": f"concat({job}, '#1/', toString(OldNumber + {part.begin}), '/', toString(Sequence))",
+    }
+    changed = ", ".join(f"{what} AS {name}" for name, what in new.items())
+    for begin in range(0, part.count, COPIED):
+        store.change(
+            f"INSERT INTO samples SELECT * EXCEPT (NewJob, OldNumber) REPLACE ({changed}) FROM (SELECT *, "
+            f"RunNumber AS OldNumber, concat(toString(RunNumber + {part.begin - 1}), '.0') AS NewJob FROM samples "
+            f"WHERE Node = '{node(0)}' AND Sequence < {NEWEST - 5} "
+            f"AND RunNumber > {begin} AND RunNumber <= {min(begin + COPIED, part.count)}) "
+            "SETTINGS max_block_size = 10000, min_insert_block_size_rows = 25000, max_threads = 1"
+        )
+
+
+def told_history(section: Section, folder: Path, demo: Path) -> None:
+    """What the samples of before have cost."""
+    told = History(folder).told
+    store = Store(socket_of(f"{demo}/kept"))
+    (whole,) = store.ask(
+        "SELECT sum(rows) AS n, sum(bytes_on_disk) AS bytes, count() AS parts FROM system.parts "
+        "WHERE active AND table = 'samples'"
+    )
+    section.add("samples in the store", whole["n"], "", 10e6, f"in {whole['parts']} parts", is_least=True)
+    section.add("bytes on disk of a sample", whole["bytes"] / whole["n"], "B", 140.0)
+    spent = told["ingest"] + told["store"]
+    section.add("taken in by a core, with merges", told["rows"] / spent, "records/s", 15_000.0, is_least=True)
+    section.add("of its time, checks and HTTP", 100 * told["ingest"] / spent, "%")
+
+
+def one_day(section: Section, pages: HubPages) -> None:
+    """Of one job: its page, and its metrics for programs."""
+    run = quote(f"{name_of(1_000_000 + 3)}#1", safe="")
+    for what, address in (
+        ("series of 2 metrics", f"/api/v1/job/{run}/series?metrics=Cpu.RecentCores,Memory.ResidentBytes"),
+        ("page", f"/job/{run}"),
+    ):
+        took = []
+        for _ in range(ASKED):
+            time.sleep(2.5)
+            began = time.monotonic()
+            fetched(pages, address)
+            took.append(time.monotonic() - began)
+        slowest = f"slowest {1000 * max(took):.0f}"
+        section.add(f"one job's day, {what}", 1000 * statistics.median(took), "ms", 100.0, slowest)
+
+
+def memory(section: Section, demo: Path) -> None:
+    """The most that each process had."""
+    for word, pid in processes(demo).items():
+        text = Path(f"/proc/{pid}/status").read_text()
+        kibibytes = int(text.partition("VmHWM:")[2].split()[0])
+        section.add(f"memory of {word}, at most", kibibytes / 1024, "MiB")
 
 
 def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
@@ -272,14 +425,18 @@ def look(path: str, view: str) -> None:
 
 def cpu(demo: Path) -> dict[str, float]:
     """Seconds of each of its processes, by its word."""
-    parent = (demo.parent / "pid").read_text()
     found = {}
-    (run,) = children(int(parent))
-    for pid in children(run):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    for word, pid in processes(demo).items():
         numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found[words[3].decode()] = (int(numbers[11]) + int(numbers[12])) / _TICK
+        found[word] = (int(numbers[11]) + int(numbers[12])) / _TICK
     return found
+
+
+def processes(demo: Path) -> dict[str, int]:
+    """Their ids."""
+    (run,) = children(int((demo.parent / "pid").read_text()))
+    those = ((Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"), pid) for pid in children(run))
+    return {words[3].decode(): pid for words, pid in those}
 
 
 def children(pid: int) -> list[int]:
