@@ -1,8 +1,9 @@
 """A job beside the others of its cluster: how they are spread, and which stand out.
 
 What stands out has several times the median of a narrow cluster. In such a cluster, nine in ten jobs have at most half
-as much again as the median. In a wide cluster, or one with heavy tails, nothing does: there a job that has much more is
-what such clusters have. All numbers are counted from a floor a measure, of which nobody cares. That was tried on
+as much again as the median, and jobs below it are as near. In a wide cluster, or one with heavy tails, nothing does:
+there a job that has much more is what such clusters have. A small cluster may look narrow by chance, so it has to be
+narrower. All numbers are counted from a floor a measure, of which nobody cares. That was tried on
 generated clusters (benchmarks/bench_false_alarms.py). Nobody is mailed: it is a place to look.
 """
 
@@ -27,9 +28,17 @@ NARROW = 1.5
 FEW = 0.1
 """Of a cluster, at most, can stand out: more of them are another kind of jobs."""
 
-FAR, MOST_FAR, FEWEST_OF_TAILS = 2.5, 0.01, 20
+WIDTH, DOUBT = 0.31, 1.7
+"""What the others' distances from the median are at most, on both sides: the root of the mean of squared logarithms.
+To it is added so many times itself, divided by their number. A few jobs of a wide cluster may lie close together by
+chance."""
+
+FAR, MOST_FAR, FEWEST_OF_TAILS = 3.0, 0.002, 35
 """Tails are heavy if more than this share of the others is so many times as far from the median as nine in ten are.
 Fewer jobs than that tell nothing of tails."""
+
+NEAR = 1.25
+"""Times the median, or a part of it, is never far from it."""
 
 SELDOM = 8.0
 """Times the floor, at least, is what stands out where most siblings are below it."""
@@ -81,15 +90,19 @@ def spread(measure: Measure, values: Sequence[float | None]) -> Spread | None:
 
 def _limit(measure: Measure, known: np.ndarray) -> float | None:
     """Beyond which a job stands out; None: there is nothing to compare it with."""
-    amounts = known + measure.floor
-    others = amounts[amounts <= FACTOR * np.median(amounts)]
+    amounts = np.sort(known + measure.floor)
+    most = max(1, int(FEW * len(amounts)))  # so many may stand out, and bend no measure of the others
+    others = amounts[amounts <= FACTOR * np.median(amounts[:-most])]
     middle, upper = (float(value) for value in np.quantile(others, (0.5, 0.9)))
     limit = FACTOR * middle
-    if (amounts > limit).sum() > max(1, FEW * len(amounts)) or upper > NARROW * middle:
+    if (amounts > limit).sum() > most or upper > NARROW * middle:
         return None
     distances = np.abs(np.log(others / middle))
-    far = int((distances > FAR * math.log(upper / middle)).sum())
-    if len(known) > FEWEST_OF_TAILS and upper > middle and far > max(2, MOST_FAR * len(others)):
+    width = float(np.sqrt(np.mean(distances**2)))
+    if width * (1 + DOUBT / len(others)) > WIDTH:
+        return None
+    far = int((distances > max(FAR * math.log(upper / middle), math.log(NEAR))).sum())
+    if len(known) >= FEWEST_OF_TAILS and far > MOST_FAR * len(others):
         return None
     limit -= measure.floor
     # most have next to none of it: what some have is no measure of the others
