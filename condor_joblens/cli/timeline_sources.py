@@ -29,7 +29,7 @@ NO_CURVES = (
     "No curves: root and the group joblens have them on the job's node, for an hour and a point a minute. --series "
     "FILE takes them from a file of the sink `file`."
 )
-NO_PROCESSES = "No starts and ends of processes: root and the group joblens see the latest, and --series FILE has them."
+NO_PROCESSES = "No starts and ends of processes: root sees the latest, and --series FILE has them."
 
 _MOST_NOTES = 3
 
