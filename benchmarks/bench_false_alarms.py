@@ -3,7 +3,7 @@
 
 The worlds are those of tests/unit/generated_worlds.py, with dice that begin at the same number each time: clusters of
 jobs, memory of jobs over six hours, and nodes for an hour. They are the kinds by which rules were chosen, and Student's
-t beside each. No rule was fitted to these dice, nor to others by which the same is tried:
+t beside each. The rule's last two constants were chosen with a look at both of these:
 
     bench_false_alarms.py                # a minute, one core
     bench_false_alarms.py --seed 9000    # clusters alone, of other dice; nothing is kept
