@@ -46,7 +46,7 @@ _joblens() {
     ls) options='--help --json --run-dir --via -h' values='--run-dir --via' first='JOB' ;;
     kill) options='--help --json --run-dir -h -s' values='--run-dir -s' first='JOB' ;;
     notify) options='--help --json --run-dir -h' values='--run-dir' first='JOB' ;;
-    trace) options='--follow --for --format --help --json --run-dir --series --since --timeline --tree --until -h -o' values='--for --format --run-dir --series --since --until -o' first='JOB' ;;
+    trace) options='--follow --for --format --help --json --run-dir --script --series --since --source --timeline --tree --until -h -o' values='--for --format --run-dir --script --series --since --until -o' first='JOB' ;;
     ask) options='--for --help --json --run-dir -h' values='--for --run-dir' first='JOB' ;;
     say) options='--help --json --run-dir -h' values='--run-dir' first='' ;;
     progress) options='--help --json --run-dir -h' values='--run-dir' first='' ;;
