@@ -90,3 +90,17 @@ def test_three_people_log_in_and_see_what_they_may(demo: Path, browser: Browser)
             page.goto(f"{addresses[who].partition('/login')[0]}/jobs?state=all&sort=job")
             assert page.locator("tbody tr td:nth-child(2) a").all_inner_texts() == jobs
             context.close()
+
+
+def test_the_shifter_may_say_entries(demo: Path, browser: Browser) -> None:
+    """For that it runs as a user whose name is nobody else's, with a relay server beside it."""
+    login = re.search(r"^  shifter .* (http://\S+/login\?code=\S+)$", (demo.parent / "log").read_text(), re.M)
+    assert login
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(login[1])
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("link", name="Entries").click()
+    expect(page.locator("main")).to_contain_text("No entry holds", timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Preview")).to_be_visible()
+    page.close()
