@@ -30,6 +30,8 @@ _BEGIN = b"{\n"
 _END = b"\n}\n"
 _INFORMATION = 28
 _FILE_TRANSFER = 40
+_SUBMIT, _TERMINATE, _HOLD = 0, 5, 12
+_STATUS_HELD = 5  # JobStatus
 
 IDLE, TRANSFERRING, RUNNING, SUSPENDED, HELD, ENDED, REMOVED = (
     "idle", "transferring", "running", "suspended", "held", "ended", "removed",
@@ -130,6 +132,8 @@ def record(event: Mapping[str, Any], node: str, sequence: Callable[[float], int]
     if (int(match[2]), int(match[3])) != (_integer(event, "Cluster"), _integer(event, "Proc")):
         raise ValueError("an event names another job in its GlobalJobId")
     moment = _moment(_text(event, "EventTime"))
+    # a job that is submitted on hold has no event that says so
+    is_held = number == _HOLD or (number == _SUBMIT and _integer(event, "JobStatus") == _STATUS_HELD)
     content = json.dumps(event, sort_keys=True).encode("utf-8", "surrogatepass")
     found = {
         "Type": "job_event",
@@ -145,18 +149,18 @@ def record(event: Mapping[str, Any], node: str, sequence: Callable[[float], int]
         "Executable": os.path.basename(_text(event, "Cmd")),
         "Sequence": sequence(moment),
         "Kind": step[0],
-        "State": step[1],
+        "State": HELD if is_held else step[1],
         "Slot": _text(event, "SlotName"),
-        "Reason": _why(event, number),
+        "Reason": _why(event, is_held),
     }
-    numbers = {"Code": "HoldReasonCode", "SubCode": "HoldReasonSubCode"} if number == 12 else {}
-    if number == 5:
+    numbers = {"Code": "HoldReasonCode", "SubCode": "HoldReasonSubCode"} if is_held else {}
+    if number == _TERMINATE:
         numbers = {"ExitCode": "ReturnValue", "Signal": "TerminatedBySignal"}
     return found | {key: _integer(event, attribute) for key, attribute in numbers.items()}
 
 
-def _why(event: Mapping[str, Any], number: int) -> str:
-    words = _text(event, "HoldReason", MOST_REASON) if number == 12 else ""
+def _why(event: Mapping[str, Any], is_held: bool) -> str:
+    words = _text(event, "HoldReason", MOST_REASON) if is_held else ""
     return words or _text(event, "Reason", MOST_REASON) or _text(event, "Message", MOST_REASON)
 
 

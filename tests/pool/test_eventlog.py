@@ -43,7 +43,9 @@ def hub(brisk: Pool) -> Iterator[HubPages]:
                     yield HubPages(str(folder / "demo"))
                 bridge.terminate()
         finally:
-            os.kill(int((folder / "pid").read_text()), 15)
+            process = int((folder / "pid").read_text())
+            os.kill(process, 15)
+            brisk.until(lambda: not Path(f"/proc/{process}").exists(), "the hub to end")
 
 
 def test_a_job_s_life_from_its_submission_to_its_end(hub: HubPages, brisk: Pool) -> None:
@@ -69,9 +71,58 @@ def test_a_job_s_life_from_its_submission_to_its_end(hub: HubPages, brisk: Pool)
     assert steps[-1]["words"] == "exit code 3"
 
 
+MANY = """
+executable = /bin/sleep
+arguments = 600
+requirements = {requirements}
+hold = {hold}
+queue {jobs}
+"""
+STATES = {"idle": 1, "held": 5}
+"""As condor_q has them: JobStatus."""
+
+
+def test_the_hub_counts_as_condor_q_does(hub: HubPages, brisk: Pool) -> None:
+    """Of these clusters: what was in the queue before the log began, the hub can't know."""
+    clusters = [
+        str(brisk.submit(MANY.format(requirements=requirements, hold=hold, jobs=jobs)))
+        for requirements, hold, jobs in (("false", "false", 3), ("true", "true", 4), ("true", "false", 2))
+    ]
+
+    def in_queue() -> dict[str, set[str]]:
+        lines = brisk.run("condor_q", "-all", *clusters, "-af:j", "JobStatus").stdout.splitlines()
+        jobs = [line.split() for line in lines]
+        return {state: {job for job, status in jobs if status == str(number)} for state, number in STATES.items()}
+
+    def on_hub() -> dict[str, set[str]]:
+        return {state: {job for job in listed(hub, state) if job.split(".")[0] in clusters} for state in STATES}
+
+    def are_as_many(held: int, idle: int) -> bool:
+        before = in_queue()
+        counted = {state: len(jobs) for state, jobs in before.items()}
+        return counted == {"held": held, "idle": idle} and before == on_hub() == in_queue()
+
+    try:
+        brisk.until(lambda: are_as_many(held=4, idle=3), "the hub to have what condor_q has")
+        sums = hub.ask("/api/v1/queue")["site"]
+        assert {state: sums[state] for state in STATES} == {state: len(listed(hub, state)) for state in STATES}
+        brisk.run("condor_hold", clusters[2], user="alice")
+        brisk.until(lambda: are_as_many(held=6, idle=3), "both to know of other holds")
+    finally:
+        brisk.run("condor_rm", *clusters, user="alice")
+    brisk.until(lambda: are_as_many(held=0, idle=0), "both to know that they are gone")
+
+
+def listed(hub: HubPages, state: str) -> list[str]:
+    """Jobs that the hub has in it, by JobId."""
+    return [row["JobId"] for row in hub.ask(f"/api/v1/queued?state={state}")["jobs"]]
+
+
 def test_it_runs_as_its_own_user_and_goes_on_after_kill_9(hub: HubPages, brisk: Pool) -> None:
     (before,) = _processes(brisk)
     assert brisk.run("ps", "-o", "user=", "-p", before).stdout.strip() == "joblens"
+    doctor = brisk.run("joblens", "doctor", check=False).stdout
+    assert f"ok    event log: runs as process {before}, and" in doctor, doctor
     brisk.run("kill", "-9", before)
     cluster = brisk.submit(JOB)
     name = brisk.job(cluster)["GlobalJobId"]

@@ -107,6 +107,17 @@ def followed(tmp_path: Path) -> Iterator[Followed]:
     yield Followed(tmp_path)
 
 
+def test_a_job_that_is_submitted_on_hold_is_held() -> None:
+    """As HTCondor 25.14 writes it: no event of a hold follows."""
+    why = "submitted on hold at user's request"
+    found = made(event(0, JobStatus=5, HoldReason=why, HoldReasonCode=15))
+    assert found is not None
+    assert (found["Kind"], found["State"], found["Reason"], found["Code"]) == ("submit", "held", why, 15)
+    for status in (1, None, "5", True):
+        idle = made(event(0, JobStatus=status, HoldReason=why, HoldReasonCode=15))
+        assert idle is not None and (idle["State"], idle["Reason"], "Code" in idle) == ("idle", "", False)
+
+
 def test_steps_of_a_life() -> None:
     names = [(made(event(number)) or {}).get("Kind") for number in sorted(KINDS)]
     assert names == [KINDS[number][0] for number in sorted(KINDS)]
