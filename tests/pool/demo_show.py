@@ -25,6 +25,7 @@ JOBS = "/usr/src/condor_joblens/tests/pool/demo_jobs"  # as the pool sees them
 FORMATS = "/usr/share/joblens/print_formats"
 NUMBERS, TOLERANCE = 12, 0.01
 ALL_JOBS = 9
+WAITING = 2
 TCP_SECONDS = 5  # so often joblensd looks at open connections: oftener, their rates would jump
 RUNNING, SIGSEGV = 2, 11
 FIT_DIED = "fit exited 1: LookupError: no calibration of run 4711 (fit:"
@@ -289,11 +290,34 @@ def show_hub(pool: Pool, pages: HubPages, jobs: list[Ad]) -> list[str]:
     for row in sorted(seen.values(), key=lambda row: str(row["JobId"])):
         kept = ", ".join(sorted(shown[row["Executable"]]))
         print(f"{row['JobId']:8} {row['Owner']:8} {row['Executable']:10} {row['Health']:10} {kept:40} {row['Why']}")
-    return [
+    return show_waiting(pool, pages) + [
         f"{name(ad)}: the hub has {seen.get(job, {}).get('CpuSeconds')} CPU seconds, not those of condor_history"
         for job, ad in watched.items()
         if seen.get(job, {}).get("CpuSeconds") != ad["JobLensUsage"]["Cpu"]["Seconds"]
     ]
+
+
+def show_waiting(pool: Pool, pages: HubPages) -> list[str]:
+    """Jobs that wait, in condor_q and on the hub; what is wrong there."""
+    step(
+        "11. Jobs that wait",
+        "No node knows of them. joblens-eventlog follows the access point's event log, and tells the hub when jobs "
+        "are submitted, held, released, transferred and over. Neither of these fits a machine; alice holds one.",
+    )
+    show(pool, "cat waits.sub; condor_submit waits.sub", "alice")
+    show(pool, "condor_hold -constraint 'JobPrio == 1' -reason 'no calibration of run 4712 yet'", "alice")
+    states = {1: "idle", 5: "held"}
+    queue = {ad["GlobalJobId"]: states[ad["JobStatus"]] for ad in ads(pool, "condor_q -all")}
+
+    def on_hub() -> dict[str, str]:
+        rows = [row for state in states.values() for row in pages.ask(f"/api/v1/queued?state={state}")["jobs"]]
+        return {row["GlobalJobId"]: row["State"] for row in rows if row["GlobalJobId"] in queue}
+
+    wait(pool, lambda: on_hub() == queue, f"{queue} on the hub", 60)
+    print(f"\n{BOLD}{'JOB':8} {'STATE':6} WHY{PLAIN}")
+    for row in [row for state in states.values() for row in pages.ask(f"/api/v1/queued?state={state}")["jobs"]]:
+        print(f"{row['JobId']:8} {row['State']:6} {row['Why']}")
+    return [] if len(queue) == WAITING else [f"{len(queue)} jobs wait instead of {WAITING}"]
 
 
 def kept_of(ad: Ad) -> set[str]:
