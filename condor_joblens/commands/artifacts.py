@@ -64,8 +64,8 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
 
 
 _NEEDS = (
-    "a profile needs level profile, as a crash does, a trace or commands +JobLensTrace and level trace, last events "
-    "level trace, a hang report a hang"
+    "a profile needs level profile, as a crash does, a trace or commands +JobLensTrace, and last events level trace, a "
+    "hang report a hang"
 )
 
 

@@ -25,7 +25,8 @@ class Asked(Traces):
         rows: Any = np.zeros(RUNS, [("run_number", "u8"), ("level_number", "i4")])
         rows["run_number"], rows["level_number"] = np.arange(RUNS) + 100, Level.TRACE
         runs = SimpleNamespace(rows=rows, state={"used": np.ones(RUNS, bool)})
-        super().__init__(SimpleNamespace(runs=runs), None, None, selectors.DefaultSelector())  # type: ignore[arg-type]
+        node: Any = SimpleNamespace(runs=runs, config=SimpleNamespace(trace_shell="process"))
+        super().__init__(node, None, None, selectors.DefaultSelector())
 
     def _check(self) -> None:
         pass

@@ -315,7 +315,9 @@ def test_the_sentence_names_the_jobs_own_function_that_called() -> None:
             frame("<module>", "/home/x/fit.py", 99),
         )
     )
-    assert found.sentence == "process 10 waits in read; called by fit.py:42 load\\x1b()"
+    assert found.sentence == (
+        "process 10 waits in read; called by fit.py:42 load\\x1b() through socket.py:706 SocketIO.readinto()"
+    )
     text = "\n".join(stacks.page(found, Style()))
     assert "    SocketIO.readinto  socket.py:706" in text
     assert "map_next" not in text
