@@ -22,6 +22,7 @@ enum {
 	BURST_MS = 2,
 	PAUSE_MS = JOBLENS_PAUSE_MS,
 	RESUME_OF_11 = 151, /* the instruction that tells of a call in 3.11; its argument is 0 where a function begins */
+	STATE_BYTES = 192, /* at the begin of a thread's state, where its profile function is: it has more of them */
 	EVENT_CALL = 0,
 	EVENT_RETURN = 3, /* PyTrace_CALL and PyTrace_RETURN */
 };
@@ -29,36 +30,72 @@ enum {
 typedef int profile(PyObject *self, PyObject *frame, int event, PyObject *value);
 typedef int audit(const char *event, PyObject *args, void *data);
 
-/* Of each Python from 3.9 on, and in no limited API. */
+/* Of each Python from 3.9 to 3.11, and in no limited API. */
 void set_profile(profile *function, PyObject *self) __asm__("PyEval_SetProfile") __attribute__((weak));
 int line_of_frame(PyObject *frame) __asm__("PyFrame_GetLineNumber") __attribute__((weak));
+PyThreadState *first_state(PyInterpreterState *of) __asm__("PyInterpreterState_ThreadHead") __attribute__((weak));
+PyThreadState *next_state(PyThreadState *after) __asm__("PyThreadState_Next") __attribute__((weak));
+PyInterpreterState *main_interpreter(void) __asm__("PyInterpreterState_Main") __attribute__((weak));
 int add_audit_hook(audit *hook, void *data) __asm__("PySys_AddAuditHook") __attribute__((weak));
 
 static struct {
-	PyObject *getprofile;
-	uint64_t began_ns; /* of the burst; 0: there is none */
+	PyObject *start_thread; /* _thread.start_new_thread */
+	size_t offset;          /* of its profile function in a thread's state */
+	PyThreadState *state;   /* of the thread that the burst is in; it may be gone */
+	uint64_t began_ns;      /* of the burst; 0: there is none */
 	int is_wanted, is_asked, is_over;
 } bursts;
 
-/* Whether the main thread, which calls it, has a profile function of the job's. Ours has no object. */
-static int has_profile(void)
-{
-	PyObject *found = PyObject_CallObject(bursts.getprofile, NULL);
-	int result = found != Py_None;
+static int on_event(PyObject *self, PyObject *frame, int event, PyObject *value);
 
-	PyErr_Clear();
-	Py_XDECREF(found);
-	return result;
+/* What sys.getprofile() tells is an object that need not be there: a profiler in C has none, as ours. */
+static profile *profile_of(PyThreadState *state)
+{
+	profile *found;
+
+	memcpy(&found, (const char *)state + bursts.offset, sizeof found);
+	return found;
 }
 
+/* Finds where a state has it, by looking for ours. That differs between versions; false: it is not found once. */
+static int find_profile(void)
+{
+	PyThreadState *state = PyThreadState_Get();
+	int found = 0;
+
+	set_profile(on_event, NULL);
+	for (size_t at = 0; at < STATE_BYTES; at += sizeof(profile *)) {
+		size_t before = bursts.offset;
+		bursts.offset = at;
+		if (profile_of(state) == on_event)
+			found++;
+		else
+			bursts.offset = before;
+	}
+	set_profile(NULL, NULL);
+	return found == 1 && profile_of(state) == NULL;
+}
+
+static int is_there(PyThreadState *state)
+{
+	for (PyThreadState *each = first_state(main_interpreter()); each != NULL; each = next_state(each))
+		if (each == state)
+			return 1;
+	return 0;
+}
+
+/* Another thread than the burst's calls it if it adds an audit hook, or forks. */
 static void end_burst(void)
 {
 	if (bursts.began_ns == 0)
 		return;
 	add(&ring->seen_ns, now_ns() - bursts.began_ns);
 	bursts.began_ns = 0;
-	if (!has_profile())
-		set_profile(NULL, NULL);
+	if (!is_there(bursts.state) || profile_of(bursts.state) != on_event)
+		return;
+	PyThreadState *own_state = PyThreadState_Swap(bursts.state);
+	set_profile(NULL, NULL);
+	PyThreadState_Swap(own_state);
 }
 
 /* Where the instruction is at which 3.11 tells of a generator's begin; -1 in an older Python, which tells before all. */
@@ -148,8 +185,11 @@ static int on_event(PyObject *self, PyObject *frame, int event, PyObject *value)
 
 static void begin_burst(void)
 {
-	if (bursts.began_ns != 0 || bursts.is_over || has_profile())
+	PyThreadState *state = PyThreadState_Get();
+
+	if (bursts.began_ns != 0 || bursts.is_over || profile_of(state) != NULL || !is_there(state))
 		return;
+	bursts.state = state;
 	own.depth = own.too_deep = 0;
 	bursts.began_ns = now_ns();
 	record_with(BURST, 0, bursts.began_ns, 0, NULL, 0);
@@ -226,20 +266,18 @@ static PyObject *keep_time(PyObject *self, PyObject *none)
 static void begin_thread(void)
 {
 	static PyMethodDef method = { "joblens", keep_time, METH_NOARGS, NULL };
-	PyObject *module = PyImport_ImportModule("_thread"), *function = PyCFunction_NewEx(&method, NULL, NULL);
-	PyObject *none = PyTuple_New(0), *done = NULL;
+	PyObject *function = PyCFunction_NewEx(&method, NULL, NULL), *none = PyTuple_New(0), *done = NULL;
 	sigset_t all, mask;
 
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &mask);
-	if (module != NULL && function != NULL && none != NULL)
-		done = PyObject_CallMethod(module, "start_new_thread", "OO", function, none);
+	if (function != NULL && none != NULL)
+		done = PyObject_CallFunctionObjArgs(bursts.start_thread, function, none, NULL);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
 	PyErr_Clear();
 	Py_XDECREF(done);
 	Py_XDECREF(none);
 	Py_XDECREF(function);
-	Py_XDECREF(module);
 }
 
 /* Of a child that Python forks: its bursts need a thread of its own. */
@@ -284,14 +322,18 @@ static int follows_forks(void)
 	return done != NULL;
 }
 
+/* All that is imported is imported now: later it would be told to the job's own `__import__`. */
 static void begin_bursts(void)
 {
-	if (set_profile == NULL || code_of == NULL || add_audit_hook == NULL)
+	if (set_profile == NULL || code_of == NULL || add_audit_hook == NULL || first_state == NULL ||
+	    next_state == NULL || main_interpreter == NULL)
 		return;
-	bursts.getprofile = PySys_GetObject("getprofile");
-	Py_XINCREF(bursts.getprofile);
+	PyObject *module = PyImport_ImportModule("_thread");
+	bursts.start_thread = attribute(module, "start_new_thread");
+	PyErr_Clear();
+	Py_XDECREF(module);
 	keeps_unwanted = 1;
-	if (bursts.getprofile == NULL || !follows_forks() || add_audit_hook(on_audit, NULL) < 0)
+	if (bursts.start_thread == NULL || !find_profile() || !follows_forks() || add_audit_hook(on_audit, NULL) < 0)
 		return;
 	begin_thread();
 }

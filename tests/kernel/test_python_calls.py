@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.append(str(CHECKOUT / "tests" / "unit"))  # its scripts
 sys.path.append(str(CHECKOUT / "tests" / "kernel"))
 
-from hooked_python import SCRIPTS, Hearer, Script, run  # noqa: E402
+from hooked_python import SCRIPTS, Hearer, Script, compiled, run  # noqa: E402
 from test_python_hook import NAMES, Inside, inside_of  # noqa: E402
 
 from condor_joblens.common import descriptors  # noqa: E402
@@ -317,6 +317,76 @@ sys.addaudithook(lambda event, _: print(event) if event.startswith('sys.') else 
 spin()
 sys.settrace(None)
 """
+PROFILES_IN_C = """
+import sys
+import time
+
+sys.path.append(FOLDER)
+import profiles_in_c
+
+
+def spin(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+spin(0.05)
+profiles_in_c.begin()
+spin(0.3)
+before = profiles_in_c.count()
+spin(0)
+print(before > 100, profiles_in_c.count() > before)
+"""
+AUDITS_IN_A_THREAD = """
+import os
+import sys
+import threading
+import time
+
+
+def spin(is_over):
+    until = time.monotonic() + 0.02
+    while time.monotonic() < until or not is_over():
+        pass
+
+
+def after():
+    pass
+
+
+def audits():
+    sys.addaudithook(lambda *_: None)
+
+
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        spin(lambda: True)
+        thread = threading.Thread(target=audits)
+        thread.start()
+        spin(lambda: not thread.is_alive())
+        for _ in range(1000):
+            after()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+IMPORTS = """
+import builtins
+import os
+
+
+def own(name, *rest):
+    os.write(1, b'imports')
+    return before(name, *rest)
+
+
+before, builtins.__import__ = builtins.__import__, own
+child = os.fork()
+if not child:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
 LIMITED = """
 def often(n):
     return n
@@ -398,6 +468,27 @@ def test_an_older_python_is_recorded_in_bursts(inside: Inside) -> None:
 def test_bursts_leave_profile_functions_of_the_jobs_alone(inside: Inside) -> None:
     with Giver(inside.folder):
         does_the_same(inside, Script("profiles", PROFILES))
+
+
+@pytest.mark.parametrize("inside", OLD, indirect=True)
+def test_bursts_leave_profilers_in_c_alone(inside: Inside) -> None:
+    compiled(CHECKOUT / "tests" / "kernel" / "profiles_in_c.c", inside.folder / "profiles_in_c.so")
+    with Giver(inside.folder):
+        does_the_same(inside, Script("profiles in C", PROFILES_IN_C.replace("FOLDER", repr(inside.path(".")))))
+
+
+@pytest.mark.parametrize("inside", OLD, indirect=True)
+def test_a_burst_ends_when_another_thread_adds_an_audit_hook(inside: Inside) -> None:
+    with Giver(inside.folder, ["script.py"]) as giver:
+        does_the_same(inside, Script("audits", AUDITS_IN_A_THREAD))
+        names = {each.name.partition(" ")[0] for each in giver.read().functions}
+    assert "<lambda>" in names and "after" not in names
+
+
+@pytest.mark.parametrize("inside", OLD, indirect=True)
+def test_a_forked_child_imports_nothing_more(inside: Inside) -> None:
+    with Giver(inside.folder):
+        does_the_same(inside, Script("imports", IMPORTS))
 
 
 @pytest.mark.parametrize("inside", NEW, indirect=True)
