@@ -151,6 +151,41 @@ class _Open:
     arguments: Optional[list[bytes]] = None
 
 
+class _Thread:
+    """The open calls of a thread. An end that is none of theirs costs nothing: a job can write such ends alone."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Open] = []
+        self._count: dict[int, int] = {}  # by function
+
+    def begin(self, call: _Open) -> None:
+        """One more, of which only the last ones are known."""
+        self.calls.append(call)
+        self._count[call.function] = self._count.get(call.function, 0) + 1
+        if len(self.calls) > _DEEP:
+            self._forget(self.calls[:1])
+            del self.calls[0]
+
+    def end(self, function: int) -> _Open | None:
+        """The last one of this function, which has ended with all that it had called."""
+        if not self._count.get(function):
+            return None
+        at = next(at for at in range(len(self.calls) - 1, -1, -1) if self.calls[at].function == function)
+        call = self.calls[at]
+        self._forget(self.calls[at:])
+        del self.calls[at:]
+        return call
+
+    def clear(self) -> None:
+        """None is open."""
+        self.calls.clear()
+        self._count.clear()
+
+    def _forget(self, calls: list[_Open]) -> None:
+        for each in calls:
+            self._count[each.function] -= 1
+
+
 @dataclass
 class _Last:
     """The last calls, of all rings."""
@@ -158,18 +193,19 @@ class _Last:
     epoch: float  # the time, epoch seconds, at which CLOCK_MONOTONIC was 0
     tree: CallTree = field(default_factory=CallTree)
     ended: list[list[Any]] = field(default_factory=list)
-    open: dict[tuple[int, int, int], list[_Open]] = field(default_factory=dict)  # ring, process, thread
+    open: dict[tuple[int, int, int], _Thread] = field(default_factory=dict)  # ring, process, thread
 
     def take(self, thread: tuple[int, int, int], kind: int, function: int, when: int, said: _Said) -> None:
         """An event at `when` (ns), with the line that it left, the value that it returned, or its arguments.
 
         An end whose begin was overwritten says nothing.
         """
-        calls = self.open.setdefault(thread, [])
+        opened = self.open.setdefault(thread, _Thread())
+        calls = opened.calls
         if kind == BURST:  # what was begun before has ended unseen, or goes on
             for depth, call in enumerate(calls):
                 self._keep(thread, call, "entered", call.time_ns, None, depth)
-            calls.clear()
+            opened.clear()
             return
         if kind == RAISE:
             depth = max(0, len(calls) - 1)
@@ -182,14 +218,12 @@ class _Last:
             self.tree.folded += is_folded
             if kind == RESUME and node != ROOT:  # the same call goes on
                 self.tree.nodes[node].calls -= 1
-            calls.append(_Open(function, when, node, said if isinstance(said, list) else None))
-            del calls[:-_DEEP]
+            opened.begin(_Open(function, when, node, said if isinstance(said, list) else None))
             return
-        at = next((at for at in range(len(calls) - 1, -1, -1) if calls[at].function == function), None)
-        if at is None:
+        call_that_ends = opened.end(function)
+        if call_that_ends is None:
             return
-        call = calls[at]
-        del calls[at:]
+        call = call_that_ends
         if kind == UNWIND:
             self.tree.unwind(call.node)
         else:
@@ -205,8 +239,8 @@ class _Last:
 
     def told(self, names: Sequence[str]) -> list[list[Any]]:
         """Those that have ended, and those that have not, by their begins: the last ones and the longest."""
-        for thread, calls in self.open.items():
-            for depth, call in enumerate(calls):
+        for thread, opened in self.open.items():
+            for depth, call in enumerate(opened.calls):
                 self._keep(thread, call, "entered", call.time_ns, None, depth)
         self.open = {}
         last = traced_calls.LastCalls()

@@ -166,6 +166,24 @@ def test_an_end_whose_begin_was_overwritten_says_nothing_and_the_rest_goes_on() 
     assert nodes(kept) == [("f0", -1, ring.RECORDS // 2, 0)]
 
 
+def test_an_end_that_no_open_call_has_is_looked_for_in_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that writes nothing else would keep the reader busy for long."""
+    made, looks = Made(), 0
+    for kind, code in ((START, 0), (RETURN, 1)):
+        for _ in range(1000):
+            made.add(kind, code, 1)
+
+    class Looked(ring._Open):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looks
+            looks += name == "function"
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(ring, "_Open", Looked)
+    assert len(read(made).calls) == 1000
+    assert looks < 10_000  # each end at each begin were a million
+
+
 def test_functions_without_room_are_said() -> None:
     made = Made()
     made.head["others"] = 5
