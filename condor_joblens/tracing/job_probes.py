@@ -52,7 +52,12 @@ class _File:
 
     path: str
     descriptor: int
+    state: tuple[int, int]  # of what is in it, before it was read
     numbers: list[int] = field(default_factory=list)
+
+    def is_as_read(self) -> bool:
+        """Whether nobody has written into it since."""
+        return _state(self.descriptor) == self.state
 
 
 class JobProbes:
@@ -95,10 +100,14 @@ class JobProbes:
                 self._look_at(pid)
                 self._looks[pid] = now + pause, min(2 * pause, MOST_LOOK_SECONDS)
         living = set(pids)
-        self._attached = {each for each in self._attached if each[0] in living or not each[0]}
+        probed = set(living)
+        if len(pids) > MOST_PROCESSES:  # then not all are among them
+            probed |= {pid for pid, _ in self._attached if _is_there(pid)}
+        self._attached = {each for each in self._attached if each[0] in probed or not each[0]}
         self._looks = {pid: look for pid, look in self._looks.items() if pid in living}
         self._looked_at = {pid: look for pid, look in self._looked_at.items() if pid in living}
         self.living = living
+        self._probes.forget(probed)
         return bool(pids)
 
     def _look_at(self, pid: int) -> None:
@@ -115,7 +124,9 @@ class JobProbes:
             if identity not in self._files:
                 self._open(identity, start, path)
             file = self._files[identity]
-            if file is not None:
+            if file is not None and not file.is_as_read():
+                self._give_up(identity, file)
+            elif file is not None:
                 for number in file.numbers:
                     self._attach(pid, number, file)
         self._looked_at[pid] = began
@@ -130,7 +141,7 @@ class JobProbes:
         if descriptor is None:
             self.refuse(f"{path} can't be opened as the job's owner")
             return
-        file = _File(path, descriptor)
+        file = _File(path, descriptor, _state(descriptor))
         for text, spec in self.specs:
             if spec.is_file(path):
                 self._read(file, text, spec)
@@ -138,6 +149,15 @@ class JobProbes:
             self._files[identity] = file
         else:
             os.close(descriptor)
+
+    def _give_up(self, identity: tuple[int, int], file: _File) -> None:
+        """Its functions are elsewhere now: a probe where they were may lie within an instruction, and end the job."""
+        self._files[identity] = None
+        for number in file.numbers:
+            self._probes.detach(number)
+            self.traced[number].until_ns = self.traced[number].until_ns or time.monotonic_ns()
+        os.close(file.descriptor)
+        self.refuse(f"{file.path} was overwritten: it is not traced any more (what replaces it by a rename is)")
 
     def _read(self, file: _File, text: str, spec: Spec) -> None:
         try:
@@ -167,6 +187,9 @@ class JobProbes:
         traced = self.traced[number]
         whose = 0 if self._probes.is_for_all else pid
         if (whose, number) in self._attached or self._probes.is_off(number):
+            return
+        if self._probes.is_full:
+            self.refuse("processes begin and end so fast that not all of them are traced")
             return
         self._attached.add((whose, number))
         try:
@@ -238,6 +261,16 @@ class JobProbes:
         traced = self.traced[number]
         until = traced.until_ns or time.monotonic_ns()
         return max(0, until - (traced.since_ns or until)) / 1e9
+
+
+def _is_there(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def _state(descriptor: int) -> tuple[int, int]:
+    """Another one if somebody writes into the file."""
+    told = os.fstat(descriptor)
+    return told.st_mtime_ns, told.st_size
 
 
 def began_ns(pid: int) -> int | None:

@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError
@@ -38,6 +38,12 @@ LEAST_COST_NS = 4_000
 
 MOST_COST_NS = 100_000
 
+MOST_CLOSING = 8
+"""Threads that close links of processes that are gone."""
+
+MOST_LINKS = 1000
+"""At a time: what is there of processes that are gone may not be closed as fast as others begin."""
+
 TRIAL_HITS, TRIALS = 200, 5
 MOST_FUNCTIONS = 32  # TRACED_FUNCTIONS
 MOST_POINTS = 4096  # TRACED_POINTS
@@ -46,7 +52,9 @@ CALLS, THROWS, COMMANDS = "calls", "throws", "commands"
 
 _RECORDS = {CALLS: ("traced_texts", 2048), THROWS: ("traced_throw", 64), COMMANDS: ("traced_command", 1024)}
 """What each tells, and how much of it is taken at a time."""
-_ENTRIES = lib.TRACED_ENTRY, lib.TRACED_COMMAND
+_ENTRIES = lib.TRACED_ENTRY, lib.TRACED_COMMAND, lib.TRACED_SHELL_END
+"""What is attached last. Of a shell all is, by one link: a command whose end is not seen is told as such."""
+
 _ATTACH_UPROBES = 48  # BPF_TRACE_UPROBE_MULTI
 _MOST_INT = 1 << 31
 
@@ -77,8 +85,8 @@ class Probes:
         record, room = _RECORDS[of]
         self._hits = ffi.new(f"struct {record}[]", room)
         self._count = self._point_count = 0
-        self._entries: dict[int, list[int]] = {}  # links of each function, by its number
-        self._exits: dict[int, list[int]] = {}
+        # links by function and process (0: of all); exits before entries
+        self._links: dict[tuple[int, int], list[int]] = {}
         self._closing: list[threading.Thread] = []
         self.cost_ns = self._trial()
         self._set_job(cgroup)
@@ -194,8 +202,7 @@ class Probes:
         except JobLensError:
             _close(made)  # exits alone tell nothing
             raise
-        self._exits.setdefault(number, []).extend(made[:-1])
-        self._entries.setdefault(number, []).append(made[-1])
+        self._links.setdefault((number, pid), []).extend(made)
 
     def is_off(self, number: int) -> bool:
         """Whether the program in the kernel does not look at the function any more, because it is called too often."""
@@ -206,18 +213,38 @@ class Probes:
 
         To close a link waits for the kernel (RCU), for up to 70 ms: so the links are closed beside each other.
         """
-        for links in (self._entries, self._exits):
-            closing = threading.Thread(target=_close, args=(links.pop(number, []),))
-            closing.start()
-            self._closing.append(closing)
+        links = [self._links.pop(each) for each in list(self._links) if each[0] == number]
+        self._close_beside([each[-1] for each in links])  # entries
+        self._close_beside([link for each in links for link in each[:-1]])
+
+    def forget(self, living: Collection[int]) -> None:
+        """Processes that are not among these are gone. What was theirs is closed: each hit goes through all links.
+
+        A hit is slower by each, also in other jobs that have the same file. As many as can be are closed at a time.
+        """
+        self._closing = [each for each in self._closing if each.is_alive()]
+        gone = [each for each in self._links if each[1] and each[1] not in living]
+        beside = max(0, MOST_CLOSING - len(self._closing))
+        for begin in range(min(beside, len(gone))):
+            self._close_beside([link for each in gone[begin::beside] for link in self._links.pop(each)])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are too many links: those of processes that are gone are to be closed first."""
+        return sum(map(len, self._links.values())) >= MOST_LINKS
+
+    def _close_beside(self, links: Sequence[int]) -> None:
+        closing = threading.Thread(target=_close, args=(links,))
+        closing.start()
+        self._closing.append(closing)
 
     def close(self) -> None:
         """Nothing is probed any more."""
         for closing in self._closing:
             closing.join()
-        for links in (self._entries, self._exits):
-            _close([link for each in links.values() for link in each])
-            links.clear()
+        for at in (slice(-1, None), slice(-1)):  # entries, exits
+            _close([link for each in self._links.values() for link in each[at]])
+        self._links.clear()
 
     def _attached(self, file: int, offsets: Sequence[int], points: Sequence[int], pid: int) -> int:
         path = f"/proc/self/fd/{file}".encode()

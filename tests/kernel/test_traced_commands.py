@@ -104,6 +104,15 @@ def traced(traces: Traces, text: str, folder: Path, **asked: Any) -> tuple[Told,
     return told, out, process.returncode
 
 
+def begun(traces: Traces) -> socket.socket:
+    """The channel of a trace for the job's life that has probed a shell."""
+    channel = traces.begin("bash", stands=True, seconds=0)
+    said = channel.recv(1 << 16)
+    while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
+        said = channel.recv(1 << 16)
+    return channel
+
+
 def test_each_command_of_a_script_is_told_with_its_line_and_status(traces: Traces, open_folder: Path) -> None:
     text = """\
 true
@@ -276,10 +285,7 @@ def test_a_trace_for_a_jobs_life_keeps_lines_and_the_last_commands(traces: Trace
     told, parts, kept, sums = Told(), b"", [], []
     text = "for i in 1 2 3; do\ngrep -q x /dev/null\ndone\nexit 4\n"
     with script(traces.slot, text, open_folder) as process:
-        channel = traces.begin("bash", stands=True, seconds=0)
-        said = channel.recv(1 << 16)
-        while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
-            said = channel.recv(1 << 16)
+        channel = begun(traces)
         process.communicate("go\n")
         while said := channel.recv(1 << 16):
             if said[:1] == messages.PART:
@@ -296,3 +302,53 @@ def test_a_trace_for_a_jobs_life_keeps_lines_and_the_last_commands(traces: Trace
     assert [each.status for each in kept[-1].commands] == [1, 1, 1, 4]
     assert commands_page.table(kept[-1])[0].endswith("4 of 1 shells, 4 failed")
     assert not told.failed
+
+
+def links(traces: Traces) -> int:
+    """How many the traces have."""
+    starter = traces.starter
+    count = 0
+    for pid in Path(f"/proc/{starter}/task/{starter}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError):
+            for each in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    count += "bpf_link" in str(each.readlink())
+    return count
+
+
+def test_shells_that_have_ended_leave_no_probe(traces: Traces, open_folder: Path) -> None:
+    """Each hit goes through all links that the node has on the same bash."""
+    others = [open_folder / str(number) for number in range(3)]
+    with script(traces.slot, "true\n", open_folder) as first:
+        channel = begun(traces)
+        for other in others:
+            other.mkdir()
+            with script(traces.slot, "true\n", other) as second:
+                until(lambda: links(traces) == 2, SECONDS)
+                second.communicate("go\n")
+            until(lambda: links(traces) == 1, SECONDS)
+        first.communicate("go\n")
+        channel.close()
+    assert first.returncode == 0
+
+
+def test_a_bash_that_was_overwritten_is_not_probed_where_its_functions_were(traces: Traces, open_folder: Path) -> None:
+    bash, told = open_folder / "bash", Told()
+    bash.write_bytes(Path(BASH).read_bytes())
+    bash.chmod(0o755)
+    lasting = subprocess.Popen(["sleep", "1000"], preexec_fn=traces.slot.enter)
+    try:
+        with script(traces.slot, "true\n", open_folder, shell=str(bash)) as first:
+            channel = begun(traces)
+            first.communicate("go\n")
+        with open(bash, "ab") as file:
+            file.write(b"and more")
+        with script(traces.slot, "exit 3\n", open_folder, shell=str(bash)) as second:
+            until(lambda: told.receive(channel) and told.notices, SECONDS)
+            second.communicate("go\n")
+        channel.close()
+    finally:
+        lasting.kill()
+        lasting.wait()
+    assert second.returncode == 3
+    assert told.notices == [f"{bash} was overwritten: it is not traced any more (what replaces it by a rename is)"]

@@ -45,6 +45,11 @@ class Traces:
         self._lookers.close()
         self._tracers.close()
 
+    @property
+    def starter(self) -> int:
+        """The process whose children the traces are."""
+        return self._tracers.pid
+
     def kill_starter(self) -> None:
         """What starts traces is ended, as by the kernel for want of memory."""
         os.kill(self._tracers.pid, signal.SIGKILL)
