@@ -80,6 +80,7 @@ class Command:
 @dataclass
 class _Shell:
     image: int
+    function: int  # the number of its bash
     open: list[Command] = field(default_factory=list)
 
 
@@ -103,7 +104,7 @@ class Commands:
                 return ended
             self.shells += shell is None
             ended += self._make_room()
-            shell = self._shells[hit.pid] = _Shell(hit.image)
+            shell = self._shells[hit.pid] = _Shell(hit.image, hit.function)
         if hit.kind == SHELL_END:
             ended += _close(shell, hit, len(shell.open))
             del self._shells[hit.pid]
@@ -141,6 +142,10 @@ class Commands:
     def all_pids(self) -> list[int]:
         """Of the shells that are known."""
         return list(self._shells)
+
+    def pids_of(self, function: int) -> list[int]:
+        """Of those that run the bash with this number."""
+        return [pid for pid, shell in self._shells.items() if shell.function == function]
 
 
 def _ended_by(shell: _Shell, hit: CommandHit) -> int:

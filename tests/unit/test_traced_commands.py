@@ -19,9 +19,18 @@ OUTER, INNER = 2000, 1000
 
 
 def hit(time: int, stack: int, text: bytes = b"", status: int = 0, **more: Any) -> CommandHit:
-    has = {"kind": COMMAND, "pid": 7, "image": 1, "type": SIMPLE if text else 0, "flags": 0, "trap": 0, "how": 0}
+    has = {
+        "kind": COMMAND,
+        "function": 0,
+        "pid": 7,
+        "image": 1,
+        "type": SIMPLE if text else 0,
+        "flags": 0,
+        "trap": 0,
+        "how": 0,
+    }
     has.update(more)
-    return CommandHit(function=0, time_ns=time, stack=stack, status=status, line=time, text=text, **has)
+    return CommandHit(time_ns=time, stack=stack, status=status, line=time, text=text, **has)
 
 
 def told(commands: list[Command]) -> list[tuple[bytes, End, int | None, int | None]]:
@@ -66,6 +75,13 @@ def test_a_shell_that_becomes_another_program_or_is_killed_does_not_say_how_its_
     assert told(shells.take(hit(2, 50, b"true\0", image=2))) == [(b"exec\0", End.NOT_SEEN, None, None)]
     assert told(shells.forget(shells.all_pids())) == [(b"true\0", End.NOT_SEEN, None, None)]
     assert shells.all_pids() == []
+
+
+def test_shells_of_one_bash_are_forgotten_and_those_of_another_go_on() -> None:
+    shells = Commands()
+    shells.take(hit(1, OUTER, b"true\0"))
+    shells.take(hit(2, OUTER, b"false\0", pid=8, image=2, function=1))
+    assert (shells.pids_of(0), shells.pids_of(1)) == ([7], [8])
 
 
 def test_a_bash_has_what_is_needed_and_another_program_is_refused() -> None:
