@@ -15,6 +15,10 @@ from condor_joblens.hub.web.scatter import MOST_FAR, farthest, is_wide
 from condor_joblens.hub.web.scatter_picture import HEIGHT, TICKS, WIDTH, Axis, picture
 
 VALUES = st.lists(st.floats(-1e18, 1e18) | st.floats(0, 10), min_size=1, max_size=30)
+STRANGE = st.lists(
+    st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([5e-324, 1e308, -1e308, 1.0]), min_size=1,
+    max_size=9,
+)  # fmt: skip
 
 
 def test_a_job_is_far_by_one_value_or_by_how_both_are_to_each_other() -> None:
@@ -40,6 +44,15 @@ def test_whatever_the_values_are_the_picture_is_one(values: list[float], chance:
     assert len(drawn["marks"]) == len(far) and drawn["path"].count("M") == len(rows) - len(far)
     for mark in drawn["marks"]:
         assert 0 <= float(mark["x"]) <= WIDTH and 0 <= float(mark["y"]) <= HEIGHT
+
+
+@given(STRANGE, st.booleans(), st.sampled_from(["Cpu.Seconds", "Memory.ResidentBytes"]))
+def test_no_number_that_a_node_can_say_costs_others_the_picture(values: list[float], is_log: bool, path: str) -> None:
+    rows = [{"Run": str(n), "JobId": str(n), "x": value, "y": 1.0} for n, value in enumerate(values)]
+    far = [str(place) for place in farthest(np.array(values), np.ones(len(values)))]
+    drawn = picture({"x": path, "y": path, "points": rows, "far": far, "is_log": {"x": is_log, "y": False}})
+    for part in drawn["path"].replace("h0", "").split("M")[1:]:
+        assert all(0 <= float(number) <= WIDTH for number in part.split())
 
 
 @pytest.mark.parametrize("path", ["Memory.ResidentBytes", "Cpu.Seconds", "Process.Live"])

@@ -17,6 +17,9 @@ LEFT, RIGHT, TOP, BOTTOM = 74.0, 14.0, 12.0, 26.0
 TICKS = 5
 """Of an axis, at most."""
 
+GREATEST, LEAST = 1e18, 1e-18
+"""Of what is drawn. A node may say any number: what is farther out lies at the edge, and what is less is nothing."""
+
 
 class Axis:
     """Where a value is, between 0 and 1, and which values are written beside it."""
@@ -24,6 +27,7 @@ class Axis:
     def __init__(self, path: str, values: Sequence[float], is_log: bool) -> None:
         self.path = path
         self._is_bytes = picked.BY_PATH[path].unit == "bytes"
+        values = [_drawn(value) for value in values]
         positive = [value for value in values if value > 0]
         self.is_log = is_log and bool(positive)
         self.low, self.high = (min(positive), max(positive)) if self.is_log else _widened(values)
@@ -32,6 +36,7 @@ class Axis:
 
     def place(self, value: float) -> float:
         """Of a logarithmic axis, what is not positive is at the edge."""
+        value = _drawn(value)
         if not self.is_log:
             return (value - self.low) / (self.high - self.low)
         if value <= self.low:
@@ -60,6 +65,10 @@ class Axis:
             step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough * (1 - 1e-9))
         first = math.ceil(self.low / step)
         return [step * number for number in range(first, first + TICKS + 1) if step * number <= self.high * (1 + 1e-9)]
+
+
+def _drawn(value: float) -> float:
+    return 0.0 if abs(value) < LEAST else min(max(value, -GREATEST), GREATEST)
 
 
 def _widened(values: Sequence[float]) -> tuple[float, float]:
