@@ -207,6 +207,16 @@ def test_old_firings_have_pseudonyms_and_no_address(tmp_path: Path) -> None:
     assert firings.forget("Anna", [(name, "ap1")]) == 1
 
 
+@pytest.mark.parametrize("owner", ["since", "12", "null", "józef"])
+def test_evidence_stays_as_it_is_but_for_names_whatever_its_owner_is_called(owner: str, tmp_path: Path) -> None:
+    firings, pseudonyms = Firings(tmp_path), Pseudonyms(b"k" * 32)
+    evidence = {"since": 12.5, "count": 12, "usual": None, "jobs": [{"job": f"of {owner}", "ids": [12]}]}
+    firings.see("site", False, [alarm("x", owner=owner, schedd="ap1", evidence=evidence)], 1000.0)
+    assert firings.rename(pseudonyms, 5000.0) == 1
+    (old,) = firings.since(0)
+    assert old.evidence == {**evidence, "jobs": [{"job": f"of {old.owner}", "ids": [12]}]}, "or nobody reads firings"
+
+
 def test_firings_of_a_newer_hub_are_refused(tmp_path: Path) -> None:
     with Firings(tmp_path)._connection() as connection:
         connection.execute("PRAGMA user_version = 99")

@@ -31,7 +31,7 @@ MOST_OPEN = 1000
 """Firings of one look that are kept; of more, those of the least."""
 
 _WORDS = ("cause", "title", "sentence", "own", "evidence")
-"""In which an owner's name can stand."""
+"""In which an owner's name can stand; the last one is JSON."""
 
 _COLUMNS = "id, rule, kind, cause, red, begun, seen, count, title, sentence, own, owner, schedd, evidence"
 
@@ -190,7 +190,8 @@ class Firings(Kept):
             for number, begun, owner, schedd, *texts in named:
                 new = pseudonyms.of(owner, schedd, quarter_of(begun))
                 word = re.compile(rf"(?<!\w){re.escape(owner)}(?!\w)")
-                changed = [word.sub(new, text) for text in texts]
+                changed = [word.sub(new, text) for text in texts[:-1]]
+                changed.append(json.dumps(_in_texts(json.loads(texts[-1]), word, new)))
                 connection.execute(
                     f"UPDATE firings SET owner = ?, {', '.join(f'{name} = ?' for name in _WORDS)} WHERE id = ?",
                     (new, *changed, number),
@@ -226,6 +227,15 @@ class Firings(Kept):
         with self._connection() as connection:
             connection.execute("VACUUM")
         return gone
+
+
+def _in_texts(value: Any, word: re.Pattern[str], new: str) -> Any:
+    """JSON in whose texts something else stands for a word. Its names and numbers stay, whatever an owner is called."""
+    if isinstance(value, str):
+        return word.sub(new, value)
+    if isinstance(value, list):
+        return [_in_texts(one, word, new) for one in value]
+    return {name: _in_texts(one, word, new) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _firing(row: tuple[Any, ...]) -> Firing:
