@@ -119,6 +119,8 @@ def test_why_a_run_failed_is_said_without_what_differs_and_by_nobody_else() -> N
         (sample(Id="ap#2.0#5#1/3/1"), "its Id is not that"),
         (sample(GlobalJobId=""), "no GlobalJobId"),
         (sample(Cpu={"Seconds": "x" * (300 << 10)}), "too long"),
+        (sample(Executable="/x/\udc80"), "half a character"),
+        (sample(Schema=2, Executable="\ud83d \ude00"), "half a character"),
     ],
     ids=_named,
 )
@@ -126,6 +128,11 @@ def test_a_wrong_record_is_refused_by_itself(record: Any, why: str) -> None:
     found = read(lines(sample(1), record, sample(2)), "ep1", NOW)
     assert [row.position for row in found.rows] == [0, 2]
     assert list(found.refused) == [1] and why in found.refused[1] and found.refused[1].isprintable()
+
+
+def test_a_character_of_two_escapes_is_one() -> None:
+    (row,) = read(lines(sample(Executable="/x/\U0001f600 \\udc80")), "ep1", NOW).rows
+    assert json.loads(row.line)["Executable"] == "/x/\U0001f600 \\udc80"
 
 
 def test_a_name_that_stands_twice_stands_once_in_the_row() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import zlib
 from collections.abc import Callable
@@ -35,6 +36,9 @@ _CHECKED = tuple(
 _ADDED = (b'"Cause"', b'"SinkPeriodSeconds"')
 """Names whose values are looked at. A line in which each stands once, and no escape that could spell one, is the
 store's as it is."""
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""An escape of half a character: two of them are one."""
 
 _AHEAD = 3600.0
 """Seconds that a node's clock may be ahead of ours. Rows lie in the store by their own day."""
@@ -127,6 +131,8 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
     record: Any = DECODER.decode(line.decode("utf-8"))
     if not isinstance(record, dict):
         raise ValueError("a record is a JSON object")
+    if b"\\u" in line and _HALF.search(line):
+        _refuse_halves(record)
     table = BY_TYPE.get(_text(record, "Type"))
     if table is None:
         raise ValueError(f"there is no type of record {record['Type']!r}")
@@ -161,6 +167,14 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
         record["Whole"] = line.decode("utf-8")
     # written anew: a name that stands twice in a line would be read differently by the store
     return Row(position, table, _line(record))
+
+
+def _refuse_halves(record: dict[str, Any]) -> None:
+    """Raises ValueError, if a text of it is none: the store keeps half a character, and no page can be sent with it."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("a text of it has half a character: such an escape comes in pairs") from None
 
 
 def _line(record: dict[str, Any]) -> bytes:
