@@ -18,6 +18,9 @@ KIND = "application/vnd.apache.parquet"
 _MOMENTS = frozenset(("Time", "StartTime", "UpdateTime", "begin", "finish", "told", "since", "until"))
 """Columns of epoch seconds, which become times in UTC."""
 
+_LATEST = 253402300800.0
+"""The year 10000. The store knows no later time, and nodes say when runs began: what is none is absent."""
+
 _UNITS = {
     **{name: f"{name}_core_hours" for name in ("used", "asked", "unused")},
     **{f"before_{name}": f"before_{name}_core_hours" for name in ("used", "asked", "unused")},
@@ -66,6 +69,8 @@ def _kind(name: str, known: str | None, cells: Iterable[Any]) -> str:
 def _cell(cell: Any, kind: str) -> Any:
     if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
         return None
+    if kind == MOMENT:
+        return cell if isinstance(cell, (int, float)) and 0 <= cell < _LATEST else None
     if kind == "String":
         return cell if isinstance(cell, str) else json.dumps(cell)
     return cell
