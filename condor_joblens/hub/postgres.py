@@ -7,6 +7,7 @@ them (`joblens-hub migrate`), and is not needed for anything else but restoring 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
@@ -51,10 +52,15 @@ COPIED = {
 """What a backup has, which SQLite's file has too."""
 
 _MAY_CHANGE = """
-SELECT rolsuper OR has_any_column_privilege('audit', 'UPDATE') OR has_table_privilege('audit', 'DELETE, TRUNCATE')
-    OR pg_has_role((SELECT relowner FROM pg_class WHERE oid = 'audit'::regclass), 'MEMBER')
+SELECT rolsuper OR rolcreaterole OR has_any_column_privilege('audit', 'UPDATE')
+    OR has_table_privilege('audit', 'DELETE, TRUNCATE, TRIGGER')
+    OR (SELECT pg_has_role(relowner, 'MEMBER') OR pg_has_role(nspowner, 'MEMBER')
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE c.oid = 'audit'::regclass)
+    OR (SELECT pg_has_role(datdba, 'MEMBER') FROM pg_database WHERE datname = current_database())
 FROM pg_roles WHERE rolname = current_user
 """
+"""Whoever owns the schema or the database may drop tables of others. Who may make roles may become another, and a
+trigger changes a row before it is added: https://www.postgresql.org/docs/current/ddl-priv.html"""
 
 
 class PostgresConnection:
@@ -99,7 +105,9 @@ class Postgres:
         if password_file:
             with open(password_file, encoding="utf-8") as file:
                 given["password"] = file.read().rstrip("\r\n")
-        hosts = str(given.get("host") or "/").split(",")
+        # libpq goes to hostaddr, and else to what the environment names
+        named = [given.get(word) or os.environ.get(f"PG{word.upper()}") for word in ("hostaddr", "host")]
+        hosts = ",".join(str(one) for one in named if one).split(",") if any(named) else ["/"]
         if not all(host.startswith("/") or host in ("127.0.0.1", "::1", "localhost") for host in hosts):
             given.setdefault("sslmode", "verify-full")
             given.setdefault("sslrootcert", "system")

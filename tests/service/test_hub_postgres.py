@@ -88,6 +88,17 @@ def test_what_a_hub_can_t_begin_with_is_said_in_a_line(database: Server, fresh: 
     for role in ("owner", "postgres"):
         with pytest.raises(JobLensError, match="could change rows of the audit"):
             as_role(database, role, fresh).check()
+    for more, less in (
+        ("ALTER DATABASE fresh OWNER TO hub", "ALTER DATABASE fresh OWNER TO owner"),
+        ("ALTER SCHEMA public OWNER TO hub", "ALTER SCHEMA public OWNER TO pg_database_owner"),
+        ("ALTER ROLE hub CREATEROLE", "ALTER ROLE hub NOCREATEROLE"),
+        ("GRANT TRIGGER ON audit TO hub", "REVOKE TRIGGER ON audit FROM hub"),
+        ("GRANT UPDATE (who) ON audit TO PUBLIC", "REVOKE UPDATE (who) ON audit FROM PUBLIC"),
+    ):
+        database.query(more, database=fresh)
+        with pytest.raises(JobLensError, match="could change rows of the audit"):
+            as_role(database, "hub", fresh).check()
+        database.query(less, database=fresh)
     database.query("UPDATE joblens_version SET version = 0", role="owner", database=fresh)
     with pytest.raises(JobLensError, match="run joblens-hub migrate as its owner"):
         as_role(database, "hub", fresh).check()
@@ -105,8 +116,10 @@ def test_what_a_hub_can_t_begin_with_is_said_in_a_line(database: Server, fresh: 
     ):  # fmt: skip
         with pytest.raises(JobLensError, match=why):
             Postgres(address)
-    far = Postgres("postgresql://hub@db.example.org/joblens")
-    assert far.django()["OPTIONS"]["sslmode"] == "verify-full", "a password goes to nobody else"
+    for address in ("hub@db.example.org/joblens", "hub@/joblens?hostaddr=192.0.2.1", "hub@localhost,db/joblens"):
+        far = Postgres(f"postgresql://{address}")
+        assert far.django()["OPTIONS"]["sslmode"] == "verify-full", "a password goes to nobody else"
+    assert "sslmode" not in Postgres("postgresql://hub@localhost/joblens?hostaddr=127.0.0.1").django()["OPTIONS"]
     with pytest.raises(JobLensError, match="no name of a role"):
         as_role(database, "owner", fresh).grant('hub"; DROP TABLE audit; --')
 
