@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hmac
 import http.server
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
 from condor_joblens.common.errors import JobLensError
+from condor_joblens.hub.web import oidc
 from condor_joblens.hub.web.login_rates import ALL, AT_ONCE, EACH, LoginRates, TooMany
 from condor_joblens.hub.web.oidc import Flow, OidcGone, OidcRefused, Provider
 from condor_joblens.hub.web.oidc_settings import read_settings
@@ -143,6 +146,32 @@ def test_a_token_that_another_key_or_algorithm_signed_is_refused(lying: Lying, t
             finish(provider(lying, tmp_path))
 
 
+def test_a_provider_that_is_gone_is_asked_once_in_a_while(lying: Lying, tmp_path: Path) -> None:
+    asks, lying.about = provider(lying, tmp_path), {"issuer": "http://127.0.0.1:1"}
+    for _ in range(3):
+        with pytest.raises(OidcGone, match="the provider is not http"):
+            asks.begin(FLOW)
+        lying.about = {}
+
+
+def test_a_provider_that_says_a_byte_at_a_time_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oidc, "_ASK_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        address = f"http://127.0.0.1:{slow.getsockname()[1]}"
+
+        def drips() -> None:
+            with slow.accept()[0] as opened, contextlib.suppress(OSError):
+                opened.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+                while True:
+                    opened.sendall(b" ")
+                    time.sleep(0.02)
+
+        threading.Thread(target=drips, daemon=True).start()
+        (tmp_path / "oidc").write_text(f"[oidc]\nissuer = {address}\nclient = hub\npages = http://localhost\n")
+        with pytest.raises(OidcGone, match="takes too long"):
+            Provider(read_settings(str(tmp_path / "oidc"))).begin(FLOW)
+
+
 def test_a_key_that_came_since_is_found(lying: Lying, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = provider(lying, tmp_path)
     lying.token = signed(lying.claims())
@@ -209,7 +238,7 @@ def test_attempts_are_bounded_by_place_and_together() -> None:
 
     def tries(place: str) -> bool:
         try:
-            with rates.one(place):
+            with rates.one("oidc", place):
                 return True
         except TooMany:
             return False
@@ -218,6 +247,9 @@ def test_attempts_are_bounded_by_place_and_together() -> None:
     assert sum(tries(f"b{number}") for number in range(ALL)) == ALL - EACH
     now[0] = 61.0
     assert tries("a")
-    with rates.one("c"), rates.one("d"), rates.one("e"), rates.one("f"), pytest.raises(TooMany), rates.one("g"):
-        pass
-    assert AT_ONCE == 4
+    with contextlib.ExitStack() as waiting:
+        for number in range(AT_ONCE):
+            waiting.enter_context(rates.one("condor", f"c{number}"))
+        with pytest.raises(TooMany), rates.one("condor", "d"):
+            pass
+        assert tries("d"), "a schedd that hangs is no reason"

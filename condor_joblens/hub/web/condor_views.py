@@ -35,7 +35,7 @@ def log_in(request: Any) -> HttpResponse:
     if wanted not in ("browser", "token"):
         return _refused("as is browser or token", 400)
     try:
-        with desk().login_rates.one(client_of(request)):
+        with desk().login_rates.one(CONDOR, client_of(request)):
             login = f"{CONDOR}:{tokens.whose(shown.removeprefix(_BEARER).strip())}"
         person = desk().people_by_login().get(login)
         if person is None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from condor_joblens.common.errors import JobLensError
 
 EACH, ALL = 10, 120
-"""Attempts in a minute: from one place, and from everywhere."""
+"""Attempts in a minute, of each way to log in: from one place, and from everywhere."""
 
 AT_ONCE = 4
-"""That wait for their answer."""
+"""That wait for their answer, of each way: a schedd that does not answer keeps nobody from the OpenID provider."""
 
 _SECONDS = 60.0
 
@@ -28,23 +29,24 @@ class LoginRates:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._tried: list[tuple[float, str]] = []
-        self._running = 0
+        self._tried: list[tuple[float, str, str]] = []
+        self._running: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def one(self, place: str) -> Iterator[None]:
-        """An attempt. place: where it comes from. Raises TooMany."""
+    def one(self, way: str, place: str) -> Iterator[None]:
+        """An attempt. way: to log in. place: where it comes from. Raises TooMany."""
         with self._lock:
             now = self._clock()
-            self._tried = [(when, who) for when, who in self._tried if now - when < _SECONDS]
-            if len(self._tried) >= ALL or sum(who == place for _, who in self._tried) >= EACH:
+            self._tried = [one for one in self._tried if now - one[0] < _SECONDS]
+            places = [where for _, how, where in self._tried if how == way]
+            if len(places) >= ALL or places.count(place) >= EACH:
                 raise TooMany("there were too many attempts to log in: wait a minute")
-            if self._running >= AT_ONCE:
+            if self._running[way] >= AT_ONCE:
                 raise TooMany("others are logging in: try again in some seconds")
-            self._tried.append((now, place))
-            self._running += 1
+            self._tried.append((now, way, place))
+            self._running[way] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._running -= 1
+                self._running[way] -= 1

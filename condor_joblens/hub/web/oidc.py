@@ -33,7 +33,9 @@ LEEWAY = 60
 MOST_TEXT = 200
 """Characters of a claim that says who somebody is."""
 
-_ASK_SECONDS = 10.0
+_ASK_SECONDS = 10.0  # for its first byte, and for all the others
+_WAIT_SECONDS = 2.0  # for another who asks the same
+_GONE_SECONDS = 5.0  # for which one that does not answer is not asked again what it is
 _MOST_BYTES = 512 << 10
 _KEPT_SECONDS = 3600.0
 _AGAIN_SECONDS = 60.0  # between two looks for a key that we don't know
@@ -84,6 +86,8 @@ class Provider:
         self._opener = urllib.request.build_opener(_NoRedirection, urllib.request.HTTPSHandler(context=tls))
         self._lock = threading.Lock()
         self._about: tuple[float, dict[str, Any]] = (float("-inf"), {})
+        self._asks = threading.Lock()
+        self._gone: tuple[float, str] = (float("-inf"), "")
         self._keys: tuple[float, Any] = (float("-inf"), None)
         self._used: dict[str, float] = {}  # states that were redeemed -> when
 
@@ -202,19 +206,40 @@ class Provider:
         return found
 
     def _of_provider(self) -> dict[str, Any]:
-        """What it says of itself, as of an hour ago at most. Raises OidcGone."""
-        when, about = self._about
-        if time.monotonic() - when < _KEPT_SECONDS:
-            return about
-        about = self._ask(self.settings.issuer.rstrip("/") + _DISCOVERY)
-        if about.get("issuer") != self.settings.issuer:
-            raise OidcGone(f"the provider is not {self.settings.issuer} but {printable(str(about.get('issuer')), 200)}")
-        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-            try:
-                refuse_open(str(about.get(name)), f"the provider's {name}")
-            except JobLensError as error:
-                raise OidcGone(str(error)) from None
-        self._about = time.monotonic(), about
+        """What it says of itself, as of an hour ago at most. Raises OidcGone.
+
+        Anybody may begin a log-in. So while it does not answer, one request waits for it, and others a moment alone.
+        """
+        if time.monotonic() - self._about[0] < _KEPT_SECONDS:
+            return self._about[1]
+        if not self._asks.acquire(timeout=_WAIT_SECONDS):
+            raise OidcGone(f"the provider {self.settings.issuer} has not answered yet")
+        try:
+            if time.monotonic() - self._about[0] >= _KEPT_SECONDS:
+                when, why = self._gone
+                if time.monotonic() - when < _GONE_SECONDS:
+                    raise OidcGone(why)
+                about = self._look()
+                self._about = time.monotonic(), about
+        finally:
+            self._asks.release()
+        return self._about[1]
+
+    def _look(self) -> dict[str, Any]:
+        """What it says of itself now. Raises OidcGone."""
+        try:
+            about = self._ask(self.settings.issuer.rstrip("/") + _DISCOVERY)
+            if about.get("issuer") != self.settings.issuer:
+                other = printable(str(about.get("issuer")), 200)
+                raise OidcGone(f"the provider is not {self.settings.issuer} but {other}")
+            for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+                try:
+                    refuse_open(str(about.get(name)), f"the provider's {name}")
+                except JobLensError as error:
+                    raise OidcGone(str(error)) from None
+        except OidcGone as error:
+            self._gone = time.monotonic(), str(error)
+            raise
         return about
 
     def _key_set(self, anew: bool) -> Any:
@@ -237,19 +262,29 @@ class Provider:
         try:
             try:
                 with self._opener.open(request, timeout=_ASK_SECONDS) as opened:
-                    content = opened.read(_MOST_BYTES + 1)
+                    content = _content(opened)
             except urllib.error.HTTPError as error:
                 if body is None or error.code not in (400, 401):
                     raise
-                content = error.read(_MOST_BYTES + 1)
-            if len(content) > _MOST_BYTES:
-                raise ValueError("its answer is too long")
+                content = _content(error)
             found = json.loads(content)
             if not isinstance(found, dict):
                 raise ValueError("its answer is no object of JSON")
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise OidcGone(f"the provider does not answer at {address}: {printable(str(error), 200)}") from None
         return found
+
+
+def _content(answer: Any) -> bytes:
+    """Of an answer, in bounds of size and time. Raises ValueError, OSError, HTTPException."""
+    end, found = time.monotonic() + _ASK_SECONDS, bytearray()
+    while part := answer.read1(1 << 16):
+        found += part
+        if len(found) > _MOST_BYTES:
+            raise ValueError("its answer is too long")
+        if time.monotonic() > end:
+            raise ValueError("its answer takes too long")
+    return bytes(found)
 
 
 def _why(error: Exception) -> str:

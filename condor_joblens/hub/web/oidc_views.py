@@ -63,7 +63,7 @@ def _finished(request: Any) -> HttpResponse:
     if any(len(value) > _MOST_ANSWER for value in given.values()):
         return login_page(request, "this answer of the provider is too long", 400)
     try:
-        with desk().login_rates.one(client_of(request)):
+        with desk().login_rates.one(OIDC, client_of(request)):
             login = f"{OIDC}:{provider.finish(Flow(*kept['flow']), given)}"
     except TooMany as error:
         return login_page(request, str(error), 429)
