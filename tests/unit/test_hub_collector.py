@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from condor_joblens.hub.ingest import collector
 from condor_joblens.hub.ingest.collector import Collector, machines
 from condor_joblens.hub.store.client import StoreGone
 from condor_joblens.hub.store.schema import MACHINES
@@ -53,6 +54,16 @@ def test_a_partitionable_slot_that_is_claimed_has_no_claimed_cores_of_its_own() 
 )
 def test_a_strange_line_is_left_out(line: str) -> None:
     assert machines([line], NOW) == []
+
+
+def test_who_advertises_ever_more_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "MOST_MACHINES", 2)
+    line = '"{}" "Static" "Claimed" 9999999 9999999999 undefined undefined undefined'
+    found = machines([line.format(name) for name in ("a", "b", "c", "a")], NOW)
+    assert [(one["Node"], one["Slots"]) for one in found] == [("a", 2), ("b", 1)]
+    for one in found:
+        those = {name: one[name] for name in collector.MOST_OF_ONE if name != "Slots"}
+        assert those == {name: collector.MOST_OF_ONE[name] for name in those}, "no sum overflows in the store"
 
 
 def test_hostile_words_are_no_version() -> None:

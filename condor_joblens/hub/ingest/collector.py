@@ -1,7 +1,7 @@
 """The pool's machines as its collector has them, asked once a minute by condor_status: also those that tell us nothing.
 
-What stands in the collector is said by whoever may advertise there. So each line is read strictly, and what a machine
-says of itself changes the row of no other one.
+What stands in the collector is said by whoever may advertise there, also of which machine a slot is. So each line is
+read strictly, and there are bounds on machines and on what one can have.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from condor_joblens.hub.store.schema import MACHINES
 
 PERIOD = 60.0
 """Seconds between two questions."""
+
+MOST_MACHINES = 50_000
+"""Of an answer: the store takes all of them at once, and pages count them."""
+
+MOST_OF_ONE = {"Slots": 100_000, **dict.fromkeys(("Cores", "ClaimedCores"), 1_000_000)}
+MOST_OF_ONE |= dict.fromkeys(("MemoryBytes", "ClaimedMemoryBytes"), 1 << 50)
+"""Of a machine: what its slots say beyond that is not counted, or sums would overflow."""
 
 QUESTION = (
     *("-constraint", "Machine isnt undefined && Offline isnt true && BackfillSlot isnt true"),
@@ -43,7 +50,7 @@ def machines(lines: Iterable[str], now: float) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         match = _LINE.fullmatch(line.strip())
-        if match is None:
+        if match is None or (len(found) >= MOST_MACHINES and match[1] not in found):
             continue
         name, kind, state, cores, megabytes, version, system, architecture = match.groups()
         nothing = {"Node": name, "Time": now, "Slots": 0, "Cores": 0, "ClaimedCores": 0}
@@ -58,6 +65,8 @@ def machines(lines: Iterable[str], now: float) -> list[dict[str, Any]]:
         if not is_partitionable and _found(_WORD, state).lower() in _CLAIMED:
             row["ClaimedCores"] += int(cores)
             row["ClaimedMemoryBytes"] += int(megabytes) << 20
+    for row in found.values():
+        row.update({name: min(row[name], most) for name, most in MOST_OF_ONE.items()})
     return list(found.values())
 
 
@@ -91,6 +100,8 @@ class Collector:
             if rows:
                 self._store.insert(MACHINES, [json.dumps(row).encode() for row in rows])
             why = "" if rows else "the collector has no machine: is its address right, and may this user read there?"
+            if len(rows) >= MOST_MACHINES:
+                why = f"the collector has {MOST_MACHINES} machines or more: of more than these nothing is kept"
         except (StoreGone, StoreRefused) as error:
             why = f"what the collector says can't be kept: {error}"
         except (JobLensError, OSError) as error:
