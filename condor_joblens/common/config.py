@@ -137,8 +137,8 @@ class Config:
     trace_shell: str = _knob("process", one_of("process", "node"), "process or node",
         "where bash scripts are traced (+JobLensTrace = \"bash\"). With process each shell of the job has a probe, and "
         "others pay nothing. What a shell does in its first tenths of a second is not seen. With node all processes "
-        "of the node that run the same bash have one. Subshells are seen from their first command. A command of "
-        "anybody's bash costs about 2 us more while such a job runs")
+        "of the node that run the same bash have one. Subshells are seen from their first command. While such a job "
+        "runs, each command of anybody's bash costs more: docs/performance.md says how much")
     ask: bool = _knob("false", boolean, "true or false",
         "whether root may run BPF programs of his own about a job (joblens ask)")
     max_peeks: int = _knob("16", integer(0, 1024), "jobs",
