@@ -352,3 +352,22 @@ def test_a_bash_that_was_overwritten_is_not_probed_where_its_functions_were(trac
         lasting.wait()
     assert second.returncode == 3
     assert told.notices == [f"{bash} was overwritten: it is not traced any more (what replaces it by a rename is)"]
+
+
+def test_a_program_that_has_the_names_of_a_bash_alone_harms_nobody(traces: Traces, open_folder: Path) -> None:
+    """Wild pointers, a list without an end, words without an end, and what a terminal would take as an order."""
+    bash, told = open_folder / "bash", Told()
+    source = Path(__file__).with_name("false_bash.c")
+    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-rdynamic", "-o", bash, source], check=True)
+    with script(traces.slot, "", open_folder, shell=str(bash)) as process:
+        channel = traces.begin("bash")
+        until(lambda: told.receive(channel) and any("commands of" in each for each in told.notices), SECONDS)
+        out, _ = process.communicate("go\n", timeout=SECONDS)
+        while told.receive(channel):
+            pass
+        channel.close()
+    assert (out, process.returncode, told.failed) == ("lives\n", 0, "")
+    commands = [traced_commands.command(*row) for row in told.rows]
+    shown = [commands_page.command_line(each) for each in commands]
+    assert {7, 8, 9} <= {each.line for each in commands} and all(each.isprintable() for each in shown)
+    assert max(len(each.text) for each in commands) < 1000 and told.summary[0]["LostHits"] == 0
