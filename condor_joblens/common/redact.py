@@ -168,7 +168,7 @@ class _Line:
         return self._assignments(tokens)
 
     def _look_for_program(self, word: str) -> None:
-        found = PROGRAMS.get(posixpath.basename(word))
+        found = PROGRAMS.get(posixpath.basename(word).lstrip("\\"))  # a script's \curl is no alias
         if found is not None:
             self._program, self._letters = found, found.letters
         elif word in LOGINS:
@@ -192,6 +192,9 @@ class _Line:
         if word in PAIRS:
             self._hides_pair = True
             return word
+        pair, _, value = word.partition("=")
+        if pair in PAIRS and ":" in value and not value.replace(":", "").isdigit():
+            return f"{pair}={_hidden(value)}"
         if name.strip(_NAME_CHARACTERS) == "" and is_secret(name) and not is_place(name):
             self._hides_next = True
             return word

@@ -35,6 +35,9 @@ def joined(*arguments: str) -> bytes:
         (["mysql", "-p", "hunter2"], "mysql -p ***"),
         (["/usr/bin/sshpass", "-phunter2", "ssh", "host"], "/usr/bin/sshpass -p*** ssh host"),
         (["curl", "-u", "me:hunter2", "https://host"], "curl -u *** https://host"),
+        (["\\curl", "-u", "me:hunter2"], "\\curl -u ***"),
+        (["job", "--user=me:hunter2"], "job --user=***"),
+        (["job", '--user="me:hunter2"'], 'job --user="***"'),
         (["curl", "-H", "Authorization: Bearer hunter2"], None),
         (["curl", "-H", "X-Auth-Token: hunter2"], None),
         (["curl", "-d", '{"password": "hunter2", "n": 1}'], 'curl -d {"password": "***", "n": 1}'),
@@ -57,6 +60,7 @@ def test_secrets_are_hidden(arguments: list[str], shown: str | None) -> None:
     "arguments",
     [
         ["xrdcp", "root://eos.cern.ch//eos/file.root", "."],
+        ["podman", "run", "--user=1000:1000", "image"],
         ["env", "X509_USER_PROXY=/tmp/x509up_u500", "job"],
         ["job", "--key-file", "/etc/grid-security/hostkey.pem", "-p", "8080"],
         ["job", "user.jdoe.mc23_13p6TeV.801168.Py8EG_A14NNPDF23LO_jj_JZ3_deriv_DAOD_PHYS.e8514_s4162_r14622_p5855"],
