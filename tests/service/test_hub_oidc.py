@@ -92,6 +92,7 @@ def test_who_logs_in_at_the_provider_is_the_person_whose_login_that_is(hub: Hub)
     browser = Browser()
     status, _, text = browser.open(hub.pages + "/jobs?state=all")
     assert status == 401 and "Log in with Example University" in text
+    assert f"condor_token_fetch -authz READ -lifetime 300)\" '{hub.pages}/login/condor?as=browser'" in text
     (link,) = re.findall(r'href="(/login/oidc[^"]+)"', text)
     status, _, text = browser.log_in(hub, "a1", link)
     assert (status, "You are logged in" in text) == (200, True), text

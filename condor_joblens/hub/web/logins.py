@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
+from django.core.exceptions import DisallowedHost
 from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -22,9 +24,22 @@ def login_page(request: Any, why: str = "", status: int = 200, code: str = "") -
         "why": why,
         "code": code,
         "provider": oidc.settings.name if oidc else "",
+        "condor": _condor_address(request),
         "next": request.get_full_path() if is_page else "/",
     }
     return render(request, "login.html", words, status=status)
+
+
+def _condor_address(request: Any) -> str:
+    """Where a token of HTCondor is shown; empty: nowhere, or it is asked for by a name that is not this hub's."""
+    if desk().condor is None:
+        return ""
+    # what is behind a proxy comes as http; without one, there are no names but the loopback's
+    scheme = "https" if settings.SESSION_COOKIE_SECURE else "http"
+    try:
+        return f"{scheme}://{request.get_host()}/login/condor?as=browser"
+    except DisallowedHost:
+        return ""
 
 
 def begin_session(request: Any, login: str) -> HttpResponse | None:
