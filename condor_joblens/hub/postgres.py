@@ -105,9 +105,11 @@ class Postgres:
         if password_file:
             with open(password_file, encoding="utf-8") as file:
                 given["password"] = file.read().rstrip("\r\n")
-        # libpq goes to hostaddr, and else to what the environment names
+        # libpq goes to hostaddr, and else to what the environment or a file of services names
         named = [given.get(word) or os.environ.get(f"PG{word.upper()}") for word in ("hostaddr", "host")]
-        hosts = ",".join(str(one) for one in named if one).split(",") if any(named) else ["/"]
+        if not any(named):
+            named = ["a service" if given.get("service") or os.environ.get("PGSERVICE") else "/"]
+        hosts = ",".join(str(one) for one in named if one).split(",")
         if not all(host.startswith("/") or host in ("127.0.0.1", "::1", "localhost") for host in hosts):
             given.setdefault("sslmode", "verify-full")
             given.setdefault("sslrootcert", "system")

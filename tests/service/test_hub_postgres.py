@@ -116,7 +116,8 @@ def test_what_a_hub_can_t_begin_with_is_said_in_a_line(database: Server, fresh: 
     ):  # fmt: skip
         with pytest.raises(JobLensError, match=why):
             Postgres(address)
-    for address in ("hub@db.example.org/joblens", "hub@/joblens?hostaddr=192.0.2.1", "hub@localhost,db/joblens"):
+    far_ones = ("hub@db.example.org/joblens", "hub@localhost,db/joblens", "hub@/joblens?service=db")
+    for address in (*far_ones, "hub@/joblens?hostaddr=192.0.2.1"):
         far = Postgres(f"postgresql://{address}")
         assert far.django()["OPTIONS"]["sslmode"] == "verify-full", "a password goes to nobody else"
     assert "sslmode" not in Postgres("postgresql://hub@localhost/joblens?hostaddr=127.0.0.1").django()["OPTIONS"]
