@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,12 @@ def told(
 def test_few_failures_are_no_wave() -> None:
     (wave,) = told([failure(1, n, "out of memory: reco") for n in range(3)])
     assert (wave.cause, wave.count, wave.is_wave, wave.sentence) == ("out of memory: reco", 3, False, "")
+
+
+def test_an_equal_name_at_two_schedds_is_named_as_nobody() -> None:
+    failures = [replace(failure(n, n, owner="alice"), cluster=f"ap{n % 2}#{n}") for n in range(20)]
+    (wave,) = told(failures)
+    assert "alice" not in wave.sentence and wave.blamed is None, "a firing of it has no owner, so nobody takes it out"
 
 
 def test_one_cluster_on_many_nodes_is_the_task() -> None:

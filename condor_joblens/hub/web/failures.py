@@ -120,7 +120,9 @@ def _judged(
     """site, task or unclear; the sentence; and whose jobs are behind it, if not all."""
     cluster, of_cluster = clusters.most_common(1)[0]
     number = cluster.rpartition("#")[2]
-    owner = members[0].owner if len(owners) == 1 else ""
+    # an equal name at another schedd may be another person: then nobody is named
+    is_one = len(owners) == 1 and len({one.cluster.rpartition("#")[0] for one in members}) == 1
+    owner = members[0].owner if is_one else ""
     whose = f" of {owner}" if owner else ""
     if of_cluster >= MOST_OF * len(members) and len(clusters) < SEVERAL:
         on = {one.node for one in members if one.cluster == cluster}
