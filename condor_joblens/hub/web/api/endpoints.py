@@ -272,8 +272,10 @@ ENDPOINTS = (
                     why=_STRING,
                     told=_MAYBE_NUMBER,
                     **{name: _SUM for name in questions.NODE_NUMBERS},
+                    **{name: _STRING for name in questions.NODE_TEXTS},
                 )
             ),
+            versions=_list(_object(version=_STRING, system=_STRING, nodes={"type": "integer"})),
             count={"type": "integer"},
             since=_MOMENT,
             time=_MOMENT,

@@ -152,7 +152,8 @@ def summary(reader: Reader, asked: Asked) -> dict[str, Any]:
 SUMS = tuple(_SUMS)
 
 
-NODE_NUMBERS = tuple(name for name in NO_NUMBERS if name != "told")
+NODE_NUMBERS = tuple(name for name, none in NO_NUMBERS.items() if name != "told" and none != "")
+NODE_TEXTS = tuple(name for name, none in NO_NUMBERS.items() if none == "")
 
 
 def all_nodes(reader: Reader, asked: Asked) -> dict[str, Any]:
