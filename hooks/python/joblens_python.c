@@ -146,7 +146,8 @@ static int parts_are_plain(PyObject *exception, PyObject *args)
 	return 1;
 }
 
-/* Whether str() of the exception runs no code of the job: its __str__ is one that Python has in C. */
+/* Whether str() of the exception runs no code of the job: its __str__ is one that Python has in C, for exceptions.
+ * That of `object`, which a class can have as its own, calls __repr__. */
 static int str_is_pythons(PyObject *exception)
 {
 	PyObject *type = (PyObject *)Py_TYPE(exception), *slot = attribute(PyExc_BaseException, "__str__");
@@ -159,8 +160,11 @@ static int str_is_pythons(PyObject *exception)
 		PyErr_Clear();
 		Py_XDECREF(dict);
 	}
-	if (found != NULL)
-		result = Py_TYPE(found) == Py_TYPE(slot);
+	PyObject *of = found != NULL && slot != NULL && Py_TYPE(found) == Py_TYPE(slot) ?
+			       attribute(found, "__objclass__") : NULL;
+	if (of != NULL && PyType_Check(of))
+		result = PyType_IsSubtype((PyTypeObject *)of, (PyTypeObject *)PyExc_BaseException);
+	Py_XDECREF(of);
 	Py_XDECREF(found);
 	Py_XDECREF(slot);
 	Py_XDECREF(mro);
@@ -343,6 +347,21 @@ static int has_field(const struct text *answer, const char *name)
 	return memmem(answer->bytes, answer->used, field, wanted.used) != NULL;
 }
 
+/* Of 3.10 and newer. What is allocated here must not be what lets Python look for garbage: its ends may be code. */
+int disable_gc(void) __asm__("PyGC_Disable") __attribute__((weak));
+int enable_gc(void) __asm__("PyGC_Enable") __attribute__((weak));
+
+static int stop_gc(void)
+{
+	return disable_gc != NULL && enable_gc != NULL && disable_gc();
+}
+
+static void restore_gc(int was_enabled)
+{
+	if (was_enabled)
+		enable_gc();
+}
+
 /* The local variables go nowhere but to a joblensd that has said that the job wants them. */
 static void tell_variables(struct text *said, PyObject *exception, struct text *answer)
 {
@@ -350,7 +369,9 @@ static void tell_variables(struct text *said, PyObject *exception, struct text *
 	struct text variables = { lines, 0, sizeof lines };
 	const struct text verb = { "variables", 9, 9 };
 
+	int was_enabled = stop_gc();
 	add_variables(&variables, exception);
+	restore_gc(was_enabled);
 	if (variables.used == 0)
 		return;
 	said->used = HEAD_BYTES;
@@ -369,6 +390,7 @@ static int escaped(PyObject *exception)
 	struct text said = { packet, HEAD_BYTES, sizeof packet }, answer = { said_back, 0, sizeof said_back };
 	const struct text verb = { "raised", 6, 6 };
 
+	int was_enabled = stop_gc(); /* not while it waits for an answer: other threads run then */
 	add_exception(&itself, exception);
 	add_chain(&whole, exception, 0);
 	whole.size = sizeof all;
@@ -376,6 +398,7 @@ static int escaped(PyObject *exception)
 	add_type(&type, exception);
 	add_text(&type, exception);
 	add_place(&at, exception);
+	restore_gc(was_enabled);
 	add_field(&said, "", &verb);
 	add_field(&said, "line", &type);
 	if (at.used)
@@ -436,7 +459,7 @@ static int begin(PyObject *module)
 	static int is_there;
 
 	(void)module;
-	if (PySys_AddAuditHook != NULL && !is_there) {
+	if (PySys_AddAuditHook != NULL && !is_there && is_known_step()) {
 		is_there = 1;
 		if (PySys_AddAuditHook(audit, NULL) < 0)
 			PyErr_Clear();

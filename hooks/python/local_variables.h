@@ -13,6 +13,8 @@
 enum {
 	MOST_FRAMES = 16,    /* the innermost ones */
 	MOST_VARIABLES = 24, /* of a frame */
+	MOST_LOOKED_AT = 256, /* names of a frame: Python looks for each one among all of them */
+	MOST_GLOBALS = 16384, /* of a module, most of them functions */
 	MAX_CHARACTERS = 120 /* of a text that is a value */
 };
 
@@ -202,11 +204,12 @@ static void add_of_function(struct text *to, PyObject *frame, PyObject *code)
 	struct slots slots = variable_of == NULL ? slots_of(frame) : (struct slots){ NULL, 1 };
 	PyObject *own = attribute(code, "co_varnames");
 	Py_ssize_t slot = 0;
-	int shown = 0;
+	int shown = 0, looked_at = 0;
 
 	for (size_t kind = 0; kind < 3 && own != NULL && (variable_of != NULL || slots.first != NULL); kind++) {
 		PyObject *names = attribute(code, kinds[kind]);
-		for (Py_ssize_t i = 0; names != NULL && i < PyTuple_Size(names); i++) {
+		for (Py_ssize_t i = 0; names != NULL && i < PyTuple_Size(names) && looked_at < MOST_LOOKED_AT;
+		     i++, looked_at++) {
 			PyObject *name = PyTuple_GetItem(names, i);
 			if (kind == 1 && slots.has_cells_first && has(own, name))
 				continue;
@@ -230,14 +233,18 @@ static void add_of_module(struct text *to, PyObject *frame)
 {
 	PyObject *all = attribute(frame, "f_globals"), *name, *value;
 	Py_ssize_t at = 0;
-	int shown = 0;
+	int shown = 0, looked_at = 0;
 
 	while (all != NULL && is_exactly(all, &PyDict_Type) && shown < MOST_VARIABLES &&
-	       PyDict_Next(all, &at, &name, &value)) {
+	       looked_at++ < MOST_GLOBALS && PyDict_Next(all, &at, &name, &value)) {
+		Py_INCREF(name);
+		Py_INCREF(value);
 		if (is_shown(name, value)) {
 			add_variable(to, name, value);
 			shown++;
 		}
+		Py_DECREF(value);
+		Py_DECREF(name);
 	}
 	Py_XDECREF(all);
 }

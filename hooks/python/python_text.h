@@ -137,6 +137,16 @@ struct step {
 	int instruction, line;
 };
 
+/* Whether this Python's have that layout, as far as their size tells. */
+static int is_known_step(void)
+{
+	PyObject *basic = attribute((PyObject *)&PyTraceBack_Type, "__basicsize__");
+	int result = basic != NULL && PyLong_AsLong(basic) == (long)sizeof(struct step);
+
+	Py_XDECREF(basic);
+	return result;
+}
+
 /* PyFrame_GetCode, of 3.9 and newer, which some headers have with another type. */
 PyObject *code_of(PyObject *frame) __asm__("PyFrame_GetCode") __attribute__((weak));
 

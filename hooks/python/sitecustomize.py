@@ -8,8 +8,10 @@ import sys
 
 
 def _bring_in(folder, name):
-    if "t" in sys.abiflags or "d" in sys.abiflags:
+    if "t" in sys.abiflags or "d" in sys.abiflags or object.__basicsize__ != 2 * tuple.__itemsize__:
         return  # objects have another layout there
+    if sys.implementation.name != "cpython":
+        return
     import _imp
 
     spec = sys.modules["_frozen_importlib"].ModuleSpec(name, None, origin=folder + "/" + name + ".so")

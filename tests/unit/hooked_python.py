@@ -439,6 +439,21 @@ raise Mine('x')
         tells=("Mine: x",),
     ),
     Script(
+        "a text that talks by another name",
+        """
+class Talks(Exception):
+    __str__ = object.__str__
+
+    def __repr__(self):
+        print('talks')
+        return 'x'
+
+
+raise Talks('y')
+""",
+        tells=("Talks: ('y',)",),
+    ),
+    Script(
         "many arguments",
         "raise ValueError(*range(9))",
         tells=("ValueError: (0, 1, 2, 3, 4, 5, 6, 7, ...)",),

@@ -161,3 +161,12 @@ def test_local_variables_are_bounded(short: Path, hook: str, hearer: Hearer) -> 
     assert sum(map(len, lines)) + len(lines) <= 12000 and len(lines) > 40
     assert lines[:2] == [f"@deep, {short}/job/script.py:42", "=n=0"]
     assert lines[2] == f"~{'n' * 90}0='{'x' * 120}'" and lines[25].startswith("@deep")
+
+
+def test_of_a_function_with_very_many_names_the_first_are_looked_at(short: Path, hook: str, hearer: Hearer) -> None:
+    """From 3.12 on Python looks for each one among all: with 20,000 names a job ended a minute later."""
+    names = "\n".join(f"        v{number} = 1" for number in range(300))
+    text = f"def f(first):\n    if not first:\n{names}\n    last = first\n    1 / 0\n\n\nf(7)\n"
+    run([sys.executable], Script("many names", text), short / "job", hook)
+    ((head, *variables, module),) = hearer.variables
+    assert (head.partition(",")[0], variables, module.partition(",")[0]) == ("@f", ["=first=7"], "@<module>")
