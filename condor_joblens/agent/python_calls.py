@@ -42,6 +42,9 @@ EVERY = 30.0
 PATIENCE = 30.0
 """Seconds for one reading."""
 
+MOST_NOTES_OF_RUN = 8
+"""Reasons for which Pythons of a run got no ring. Each is said once, and a job can name versions at will."""
+
 MOST_READERS = 2
 OLDEST = 3, 9
 """Python whose calls are recorded: before 3.12, which has sys.monitoring, in bursts."""
@@ -100,7 +103,7 @@ class PythonCalls:
             ring = python_ring.create()
         except (Refused, OSError) as error:
             note = f"not all Pythons' calls are recorded: {error}"
-            if note not in recorded.notes:
+            if note not in recorded.notes and len(recorded.notes) < MOST_NOTES_OF_RUN:
                 recorded.notes.append(note)
                 self._levels.inputs[run].python_trouble = f"{ATTRIBUTE}: {note}"
                 python_tracing.update(self._levels, run)

@@ -122,6 +122,15 @@ def test_a_python_that_records_nothing_is_said_to_be_so(made: Made, calls: Pytho
     assert calls._recorded and not any(each.rings for each in calls._recorded.values())
 
 
+def test_a_job_that_names_many_versions_fills_neither_the_log_nor_memory(made: Made, calls: PythonCalls) -> None:
+    run = begin(made)
+    for minor in range(500):
+        with pytest.raises(Refused, match=f"Python 2.{minor} is too old"):
+            calls.give(run, 5, f"2.{minor}")
+    (recorded,) = calls._recorded.values()
+    assert len(recorded.notes) == python_calls.MOST_NOTES_OF_RUN
+
+
 def test_chosen_files_are_told(made: Made, calls: PythonCalls) -> None:
     said = {"file0": "fit.py", "file1": "cuts/*"}
     assert calls.give(begin(made, "python:fit.py; python:cuts/*"), 5, "3.12.0")[0] == said
