@@ -294,6 +294,13 @@ def test_whatever_variables_are_told_is_fit_to_print(lines: str) -> None:
     assert all(line.isprintable() or line == "" for line in local_variables.shown(lines))
 
 
+def test_of_a_value_that_no_python_tells_so_long_the_begin_is_looked_at() -> None:
+    """The time for secrets is looked at between two values: a long one took five times as much."""
+    (_, line) = local_variables.shown("=x=" + "a b " * 2990)
+    assert line.startswith("    x = a b a b") and line.endswith("...")
+    assert len(line) < 20 + local_variables.MOST_VALUE
+
+
 def test_lines_of_a_traceback_are_fit_for_a_terminal(made: Made) -> None:
     run = begin(made)
     raised.hear(made.agent, run, os.getpid(), "E", "", "one\x1b[2J\ntwo\udcff\r\n")

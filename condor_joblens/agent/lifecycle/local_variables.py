@@ -17,6 +17,9 @@ LOOK_SECONDS = 0.02
 
 MOST_LINES = 500
 
+MOST_VALUE = 1300
+"""Characters of a value that are looked at: a Python tells 120, each of which can be written in ten."""
+
 
 def shown(lines: str) -> list[str]:
     """A title, a line for each function, and one for each of its variables, fit to print."""
@@ -31,5 +34,6 @@ def _shown(lines: list[str]) -> Iterator[str]:
             yield f"  {printable(said)}"
         elif kind in ("=", "~"):
             name, _, value = said.partition("=")
-            told = redactor.variable(name, value.encode("utf-8", "surrogateescape"), cut=kind == "~")
+            is_cut = kind == "~" or len(value) > MOST_VALUE
+            told = redactor.variable(name, value[:MOST_VALUE].encode("utf-8", "surrogateescape"), cut=is_cut)
             yield f"    {printable(name)} = {told}"
