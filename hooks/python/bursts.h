@@ -44,6 +44,7 @@ static struct {
 	PyThreadState *state;   /* of the thread that the burst is in; it may be gone */
 	uint64_t began_ns;      /* of the burst; 0: there is none */
 	int is_wanted, is_asked, is_over;
+	int is_gone; /* Python has ended: states of threads are free, also if the program begins another one */
 } bursts;
 
 static int on_event(PyObject *self, PyObject *frame, int event, PyObject *value);
@@ -225,6 +226,14 @@ static uint64_t used_ns(void)
 	return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
+/* Python's lock again: what it does to daemon threads once it ends, it no longer does in a program's next Python. */
+static void lock_again(PyThreadState *saved)
+{
+	if (__atomic_load_n(&bursts.is_gone, __ATOMIC_RELAXED))
+		pthread_exit(NULL);
+	PyEval_RestoreThread(saved);
+}
+
 /*
  * What the thread does. A pause is one of CPU time: on a full node a job has a small part of a core, and bursts would
  * be a large one of that. It ends where Python ends daemon threads: there it waits for Python's lock. In 3.9 to 3.11 the
@@ -244,12 +253,12 @@ static PyObject *keep_time(PyObject *self, PyObject *none)
 			before = now;
 			continue;
 		}
-		PyEval_RestoreThread(saved);
+		lock_again(saved);
 		ask_for(1);
 		saved = PyEval_SaveThread();
 		poll(NULL, 0, BURST_MS);
 		if (__atomic_load_n(&bursts.began_ns, __ATOMIC_RELAXED) || __atomic_load_n(&bursts.is_asked, __ATOMIC_RELAXED)) {
-			PyEval_RestoreThread(saved);
+			lock_again(saved);
 			ask_for(0);
 			saved = PyEval_SaveThread();
 		}
@@ -258,7 +267,7 @@ static PyObject *keep_time(PyObject *self, PyObject *none)
 		before = now;
 		used = used_ns();
 	}
-	PyEval_RestoreThread(saved);
+	lock_again(saved);
 	return answer(Py_None);
 }
 
@@ -294,6 +303,8 @@ static PyObject *in_child(PyObject *self, PyObject *none)
 static int on_audit(const char *event, PyObject *args, void *data)
 {
 	(void)args, (void)data;
+	if (event[0] == 'c' && strcmp(event, "cpython._PySys_ClearAuditHooks") == 0)
+		__atomic_store_n(&bursts.is_gone, 1, __ATOMIC_RELAXED);
 	if (event[0] != 's' || strcmp(event, "sys.addaudithook") != 0)
 		return 0;
 	bursts.is_over = 1;
