@@ -56,10 +56,13 @@ def test_no_number_that_a_node_can_say_costs_others_the_picture(values: list[flo
 
 
 @pytest.mark.parametrize("path", ["Memory.ResidentBytes", "Cpu.Seconds", "Process.Live"])
-@pytest.mark.parametrize("values, is_log", [([0, 3.7], False), ([5, 5], False), ([1, 1e6], True), ([1e9, 8e9], True)])
+@pytest.mark.parametrize(
+    "values, is_log", [([0, 3.7], False), ([5, 5], False), ([1, 1e6], True), ([1e9, 8e9], True), ([0.03, 30], True)]
+)
 def test_an_axis_has_a_few_numbers(path: str, values: list[float], is_log: bool) -> None:
     ticks = Axis(path, values, is_log).ticks()
     assert 1 <= len(ticks) <= TICKS + 1, ticks
+    assert all(two[0] - one[0] > 0.05 for one, two in zip(ticks, ticks[1:])), ticks
     assert len({text for _, text in ticks}) == len(ticks), ticks
 
 

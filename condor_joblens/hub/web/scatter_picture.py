@@ -54,7 +54,9 @@ class Axis:
         first, last = math.floor(math.log(self.low, base)), math.ceil(math.log(self.high, base))
         step = max(1, -(-(last - first) // (TICKS - 1)))
         step = -(-step // 10) * 10 if self._is_bytes and step > 5 else step
-        return [base**power for power in range(first - first % step, last + 1, step)]
+        powers = [base**power for power in range(first - first % step, last + 1, step)]
+        # one below the axis would stand at its edge, beside a point that is more
+        return [power for power in powers if self.low * (1 - 1e-9) <= power <= self.high * (1 + 1e-9)] or [self.low]
 
     def _steps(self) -> list[float]:
         rough = (self.high - self.low) / (TICKS - 1)
