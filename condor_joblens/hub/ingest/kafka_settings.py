@@ -11,13 +11,13 @@ queue = condor_q -global -allusers
 
 from __future__ import annotations
 
-import configparser
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.settings_file import read_section
 
 _SECURITIES = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -70,18 +70,7 @@ class Settings:
 
 def read_settings(path: str) -> Settings:
     """Raises JobLensError with what is wrong, OSError."""
-    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), default_section="")
-    with open(path, encoding="utf-8", errors="replace") as file:
-        try:
-            parser.read_string(file.read())
-        except configparser.Error as error:
-            raise JobLensError(f"{path} can't be read: {printable(str(error), 200)}") from None
-    if parser.sections() != ["kafka"]:
-        raise JobLensError(f"{path} has one section: [kafka]")
-    given = {**_DEFAULTS, **parser["kafka"]}
-    unknown = set(given) - set(_DEFAULTS)
-    if unknown:
-        raise JobLensError(f"{path}: there is no {printable(min(unknown))}: there are {', '.join(_DEFAULTS)}")
+    given = read_section(path, "kafka", _DEFAULTS)
     for name, words in (("security", _SECURITIES), ("mechanism", _MECHANISMS)):
         if given[name] not in words:
             raise JobLensError(f"{path}: {name} is one of {', '.join(words)}")

@@ -10,7 +10,6 @@ python = /usr/bin/python3
 
 from __future__ import annotations
 
-import configparser
 import json
 import re
 import subprocess
@@ -22,6 +21,7 @@ from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub import condor_check
+from condor_joblens.hub.settings_file import read_section
 
 MOST_TOKEN = 8192
 """Characters."""
@@ -53,18 +53,7 @@ class CondorSettings:
 
 def read_settings(path: str) -> CondorSettings:
     """Raises JobLensError with what is wrong, OSError."""
-    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), default_section="")
-    with open(path, encoding="utf-8", errors="replace") as file:
-        try:
-            parser.read_string(file.read())
-        except configparser.Error as error:
-            raise JobLensError(f"{path} can't be read: {printable(str(error), 200)}") from None
-    if parser.sections() != ["condor"]:
-        raise JobLensError(f"{path} has one section: [condor]")
-    given = {**_DEFAULTS, **parser["condor"]}
-    unknown = set(given) - set(_DEFAULTS)
-    if unknown:
-        raise JobLensError(f"{path}: there is no {printable(min(unknown))}: there are {', '.join(_DEFAULTS)}")
+    given = read_section(path, "condor", _DEFAULTS)
     if given["pool"] and not given["schedd"]:
         raise JobLensError(f"{path}: pool says where a schedd is looked for: name the schedd too")
     return CondorSettings(given["schedd"], given["pool"], given["python"] or sys.executable)

@@ -16,9 +16,6 @@ from condor_joblens.hub.web.health import duration
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.who_sees import Seen
 
-SILENT_SECONDS = 300.0
-"""Its exporter says something once a minute."""
-
 FORGOTTEN_SECONDS = 86400.0
 """A node that has said nothing for so long is gone."""
 
@@ -74,7 +71,7 @@ def silent_nodes(reader: Reader) -> list[dict[str, Any]]:
     """Nodes that have told of themselves within a day, and say nothing now; the longest silent first."""
     return reader.ask(
         f"SELECT Node AS node, max(Time) AS time FROM health FINAL WHERE Time > {reader.now - FORGOTTEN_SECONDS} "
-        f"GROUP BY Node HAVING time < {reader.now - SILENT_SECONDS} ORDER BY time LIMIT {MOST_SILENT}"
+        f"GROUP BY Node HAVING time < {reader.now - pool.TELLS_SECONDS} ORDER BY time LIMIT {MOST_SILENT}"
     )
 
 
@@ -107,7 +104,7 @@ def judged(name: str, one: Mapping[str, Any], ended: int, failed: int, reader: R
             word, why = "suspect", f"{why}; elsewhere {100 * share:.0f} % did"
         else:
             why += f"; elsewhere {100 * share:.0f} % did" if ended else ""
-    elif reader.sees_others and (one["told"] is None or reader.now - one["told"] > SILENT_SECONDS):
+    elif reader.sees_others and (one["told"] is None or reader.now - one["told"] > pool.TELLS_SECONDS):
         word, why = "unknown", "its exporter has told nothing of itself for a day"
         if one["told"] is not None:
             why = f"no word of it for {duration(reader.now - one['told'])}"

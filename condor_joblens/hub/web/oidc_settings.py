@@ -9,11 +9,11 @@ pages = https://joblens.example.org
 
 from __future__ import annotations
 
-import configparser
 import urllib.parse
 from dataclasses import dataclass
 
 from condor_joblens.common.errors import JobLensError, printable
+from condor_joblens.hub.settings_file import read_section
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ANSWER = "/login/oidc/answer"
@@ -47,18 +47,7 @@ class OidcSettings:
 
 def read_settings(path: str) -> OidcSettings:
     """Raises JobLensError with what is wrong, OSError."""
-    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), default_section="")
-    with open(path, encoding="utf-8", errors="replace") as file:
-        try:
-            parser.read_string(file.read())
-        except configparser.Error as error:
-            raise JobLensError(f"{path} can't be read: {printable(str(error), 200)}") from None
-    if parser.sections() != ["oidc"]:
-        raise JobLensError(f"{path} has one section: [oidc]")
-    given = {**_DEFAULTS, **parser["oidc"]}
-    unknown = set(given) - set(_DEFAULTS)
-    if unknown:
-        raise JobLensError(f"{path}: there is no {printable(min(unknown))}: there are {', '.join(_DEFAULTS)}")
+    given = read_section(path, "oidc", _DEFAULTS)
     for name in ("issuer", "client", "pages", "claim", "algorithms"):
         if not given[name].strip():
             raise JobLensError(f"{path}: {name} is empty")
