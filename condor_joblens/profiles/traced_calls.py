@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from condor_joblens.common.quantile_sketch import QuantileSketch
+from condor_joblens.profiles.checked_numbers import Checked
+
+_checked = Checked("a trace that makes no sense")
 
 KIND = "trace"
 CONTENT_TYPE = "application/json"
@@ -137,12 +140,12 @@ def decode(content: bytes) -> TracedCalls:
             raise ValueError(f"version {told.get('Version')!r:.20}: install a newer joblens")
         functions = [_function(each) for each in told["Functions"][:MOST_FUNCTIONS]]
         return TracedCalls(
-            begun=_seconds(told["Begun"]),
-            ended=_seconds(told["Ended"]),
+            begun=_checked.seconds(told["Begun"]),
+            ended=_checked.seconds(told["Ended"]),
             notes=[str(note) for note in told.get("Notes", [])[:MOST_NOTES]],
             functions=functions,
             tree=_tree(told.get("Tree", []), len(functions)),
-            folded=_count(told.get("Folded", 0)),
+            folded=_checked.count(told.get("Folded", 0)),
             calls=[_call(len(functions), *each[:9]) for each in told.get("LastCalls", [])[-MOST_CALLS:]],
         )
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
@@ -153,12 +156,12 @@ def _function(told: dict[str, Any]) -> Function:
     return Function(
         name=str(told["Function"]),
         file=str(told["File"]),
-        begun=_seconds(told["From"]),
-        unseen=None if told["UnseenSeconds"] is None else _seconds(told["UnseenSeconds"]),
-        counts={name: _count(told[name]) for name in _COUNTS},
-        seconds={name: _seconds(told[name]) for name in _SECONDS},
+        begun=_checked.seconds(told["From"]),
+        unseen=None if told["UnseenSeconds"] is None else _checked.seconds(told["UnseenSeconds"]),
+        counts={name: _checked.count(told[name]) for name in _COUNTS},
+        seconds={name: _checked.seconds(told[name]) for name in _SECONDS},
         truths={name: bool(told[name]) for name in _TRUTHS},
-        share=min(1.0, _seconds(told.get("CoveredShare", 1.0))),
+        share=min(1.0, _checked.seconds(told.get("CoveredShare", 1.0))),
         times=QuantileSketch(told["Times"]),
     )
 
@@ -166,12 +169,14 @@ def _function(told: dict[str, Any]) -> Function:
 def _tree(told: list[list[Any]], functions: int) -> list[Node]:
     nodes: list[Node] = []
     for parent, function, calls, unwound, seconds, *_ in told[:MOST_NODES]:
-        if not -1 <= _integer(parent) < len(nodes) or not 0 <= _integer(function) < functions:
+        if not -1 <= _checked.integer(parent) < len(nodes) or not 0 <= _checked.integer(function) < functions:
             raise ValueError("a trace that makes no sense")
         depth = 0 if parent < 0 else nodes[parent].depth + 1
         if depth > MOST_DEEP:
             raise ValueError("a trace that makes no sense")
-        nodes.append(Node(parent, function, depth, _count(calls), _count(unwound), _seconds(seconds)))
+        nodes.append(
+            Node(parent, function, depth, _checked.count(calls), _checked.count(unwound), _checked.seconds(seconds))
+        )
     return nodes
 
 
@@ -187,36 +192,16 @@ def _call(
     result: str | None,
     depth: int,
 ) -> Call:
-    if not 0 <= _integer(function) < functions:
+    if not 0 <= _checked.integer(function) < functions:
         raise ValueError("a trace that makes no sense")
     return Call(
-        _seconds(time),
-        _count(pid),
-        _count(tid),
+        _checked.seconds(time),
+        _checked.count(pid),
+        _checked.count(tid),
         function,
         None if arguments is None else [str(each) for each in arguments],
         str(end),
-        None if took is None else _seconds(took),
+        None if took is None else _checked.seconds(took),
         None if result is None else str(result),
-        _count(depth),
+        _checked.count(depth),
     )
-
-
-def _integer(value: object) -> int:
-    if type(value) is not int:
-        raise ValueError("a trace that makes no sense")
-    return value
-
-
-def _count(value: object) -> int:
-    number = _integer(value)
-    if not 0 <= number < 1 << 63:
-        raise ValueError("a trace that makes no sense")
-    return number
-
-
-def _seconds(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError("a trace that makes no sense")
-    return number

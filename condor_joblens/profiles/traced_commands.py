@@ -8,10 +8,13 @@ it. Secrets in it were looked for when it was made.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
+
+from condor_joblens.profiles.checked_numbers import Checked
+
+_checked = Checked("commands that make no sense")
 
 KIND = "commands"
 CONTENT_TYPE = "application/json"
@@ -112,14 +115,14 @@ def decode(content: bytes) -> TracedCommands:
         if told.get("Version") != VERSION:
             raise ValueError(f"version {told.get('Version')!r:.20}: install a newer joblens")
         return TracedCommands(
-            begun=_seconds(told["Begun"]),
-            ended=_seconds(told["Ended"]),
+            begun=_checked.seconds(told["Begun"]),
+            ended=_checked.seconds(told["Ended"]),
             notes=[str(note) for note in told.get("Notes", [])[:MOST_NOTES]],
-            counts={name: _count(told["Sums"][name]) for name in COUNTS},
-            seconds=_seconds(told["Sums"]["Seconds"]),
+            counts={name: _checked.count(told["Sums"][name]) for name in COUNTS},
+            seconds=_checked.seconds(told["Sums"]["Seconds"]),
             probed=[_probed(each) for each in told["Probed"][:MOST_PROBED]],
             lines=[_line(*each[:7]) for each in told["Lines"][:MOST_LINES]],
-            folded=_count(told.get("Folded", 0)),
+            folded=_checked.count(told.get("Folded", 0)),
             commands=[command(*each[:9]) for each in told.get("LastCommands", [])[-MOST_COMMANDS:]],
         )
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
@@ -129,20 +132,26 @@ def decode(content: bytes) -> TracedCommands:
 def _probed(told: dict[str, Any]) -> Probed:
     return Probed(
         file=str(told["File"]),
-        begun=_seconds(told["From"]),
-        processes=_count(told["Processes"]),
-        unseen=None if told["UnseenSeconds"] is None else _seconds(told["UnseenSeconds"]),
+        begun=_checked.seconds(told["From"]),
+        processes=_checked.count(told["Processes"]),
+        unseen=None if told["UnseenSeconds"] is None else _checked.seconds(told["UnseenSeconds"]),
         for_all=bool(told["ForAll"]),
-        lost=_count(told["LostHits"]),
-        not_ours=_count(told["NotOurs"]),
+        lost=_checked.count(told["LostHits"]),
+        not_ours=_checked.count(told["NotOurs"]),
         is_off=bool(told["SwitchedOff"]),
-        covered=_seconds(told["CoveredSeconds"]),
+        covered=_checked.seconds(told["CoveredSeconds"]),
     )
 
 
 def _line(script: str, line: int, text: str, runs: int, failed: int, seconds: float, longest: float) -> Line:
     return Line(
-        str(script), _integer(line), str(text), _count(runs), _count(failed), _seconds(seconds), _seconds(longest)
+        str(script),
+        _checked.integer(line),
+        str(text),
+        _checked.count(runs),
+        _checked.count(failed),
+        _checked.seconds(seconds),
+        _checked.seconds(longest),
     )
 
 
@@ -159,33 +168,13 @@ def command(
 ) -> ShellCommand:
     """One command, as it is told one by one. Raises ValueError and TypeError."""
     return ShellCommand(
-        _seconds(time),
-        _count(pid),
+        _checked.seconds(time),
+        _checked.count(pid),
         str(script),
-        _integer(line),
+        _checked.integer(line),
         str(text),
         str(end),
-        None if status is None else _integer(status),
-        None if seconds is None else _seconds(seconds),
-        _count(depth),
+        None if status is None else _checked.integer(status),
+        None if seconds is None else _checked.seconds(seconds),
+        _checked.count(depth),
     )
-
-
-def _integer(value: object) -> int:
-    if type(value) is not int:
-        raise ValueError("commands that make no sense")
-    return value
-
-
-def _count(value: object) -> int:
-    number = _integer(value)
-    if not 0 <= number < 1 << 63:
-        raise ValueError("commands that make no sense")
-    return number
-
-
-def _seconds(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError("commands that make no sense")
-    return number
