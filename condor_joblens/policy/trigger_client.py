@@ -80,6 +80,15 @@ class TriggerClient:
         """Whether there are triggers at all."""
         return bool(self._files)
 
+    @property
+    def is_coming(self) -> bool:
+        """Whether a child is being started, or will be: there are triggers, and they were not given up."""
+        return self.loaded is None and (self._child is not None or self._start_at is not None)
+
+    def is_at_work_with(self, files: Files) -> bool:
+        """Whether a child has loaded just these, all of them without an error."""
+        return self.loaded is not None and not self.loaded.errors and list(files) == self._files
+
     def cpu_seconds(self) -> float:
         """CPU time of the child that lives."""
         return self._child.cpu_seconds() if self._child is not None and self._child.connected else 0.0

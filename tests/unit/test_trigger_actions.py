@@ -12,7 +12,7 @@ import pytest
 from trigger_node import TriggerNode
 
 from condor_joblens.agent.levels import level_arbiter
-from condor_joblens.agent.triggers import actions, limits
+from condor_joblens.agent.triggers import actions, early_events, limits
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.levels import Level
 
@@ -41,6 +41,50 @@ def test_an_event_becomes_a_note_in_the_ad(it: TriggerNode) -> None:
     it.settle()
     assert it.note(run) == "login shell of alice"
     assert any("trigger 10-shell.lua:1: login shell of alice" in line for line in it.made.log)
+
+
+def test_what_happens_before_the_child_is_ready_waits_for_it(it: TriggerNode) -> None:
+    """A job that starts right after condor_reconfig on a busy node: its child needs seconds to start."""
+    first, second = it.made.begin(), it.made.begin("2.0")
+    it.load(("10-shell.lua", 'on("exec", function(event, run) run:note("shell " .. event.Pid) end)'), waits=False)
+    it.happen(first, EventKind.EXEC, pid=1)
+    it.happen(first, EventKind.EXIT, pid=2)
+    it.happen(second, EventKind.EXEC, pid=3)
+    assert it.client.loaded is None
+    it.until(lambda: it.note(first) and it.note(second))
+    assert (it.note(first), it.note(second), it.client.lost) == ("shell 1", "shell 3", 0)
+
+
+def test_of_what_waits_the_first_are_kept_and_the_others_counted(
+    it: TriggerNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_events, "MOST_BYTES", 3 * EVENT.itemsize)
+    run = it.made.begin()
+    it.load(("10-shell.lua", 'on("exec", function(event, run) run:note("shell " .. event.Pid) end)'), waits=False)
+    for pid in range(5):
+        it.happen(run, EventKind.EXEC, pid=pid)
+    it.until(lambda: it.note(run))
+    assert it.note(run).endswith("shell 2")
+    it.triggers.tick()
+    assert any("triggers were not asked about 2 events" in line for line in it.made.log)
+
+
+def test_the_same_triggers_read_again_go_on_and_remember(it: TriggerNode) -> None:
+    run = it.made.begin()
+    count = (
+        "10-count.lua",
+        'on("exec", function(event, run, memory) memory.n = (memory.n or 0) + 1 run:note(memory.n .. " programs") end)',
+    )
+    it.load(count)
+    child = it.client.pid
+    it.happen(run, EventKind.EXEC)
+    it.settle()
+    it.load(count)
+    it.happen(run, EventKind.EXEC)
+    it.settle()
+    assert it.client.pid == child and it.note(run).endswith("2 programs")
+    it.load(("10-count.lua", count[1] + "\n"))
+    assert it.client.pid != child
 
 
 def test_what_is_done_to_a_run_without_a_name_waits_for_it(it: TriggerNode) -> None:

@@ -16,6 +16,7 @@ from condor_joblens.agent.flight_recorder import FlightRecorder
 from condor_joblens.agent.levels import policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.triggers.actions import Actions
+from condor_joblens.agent.triggers.early_events import EarlyEvents
 from condor_joblens.agent.triggers.failed_opens import FailedOpens
 from condor_joblens.agent.triggers.limits import Bucket
 from condor_joblens.common import files
@@ -55,6 +56,7 @@ class Triggers:
         self._wanted: np.ndarray = np.zeros(_MOST_KIND, "?")
         self._places: list[int] = []  # of policy_input.PATHS: the numbers of a row
         self._bucket = Bucket(MOST_EVENTS, 1.0)
+        self._early = EarlyEvents()
         self._lost = 0  # events beyond that
         self._said_lost = 0
         self._skipped: dict[int, int] = {}
@@ -66,12 +68,16 @@ class Triggers:
         return self._client.fileno()
 
     def load(self, triggers: Files) -> None:
-        """These and no others from now on."""
+        """These and no others from now on. The same again, and all at work: they go on, and remember what they know."""
         if self._client is None or not (triggers or self._client.has_files):
+            return
+        if self._client.is_at_work_with(triggers) and not self._aside:
             return
         self._faults = Faults(name for name, _ in triggers)
         self._aside.clear()
         self._client.load(triggers)
+        if not triggers:
+            self._early.take()
         self._publish_aside()
         events = self._levels.output.events
         events.listener, events.wants_processes = (self.heard, True) if triggers else (None, False)
@@ -93,9 +99,14 @@ class Triggers:
 
     def heard(self, events: np.ndarray) -> None:
         """These events (EVENT, shape (n,)) have happened."""
-        loaded = self._loaded()
-        if loaded is None or self._client is None:
+        if self._client is None:
             return
+        if self._loaded() is not None:
+            self._ask_about(events, self._client)
+        elif self._client.is_coming:
+            self._lost += self._early.keep(events)
+
+    def _ask_about(self, events: np.ndarray, client: TriggerClient) -> None:
         numbers = events["run_number"]
         places = np.flatnonzero(self._wanted[np.minimum(events["kind"], _MOST_KIND - 1)] & (numbers > 0))
         if not len(places):
@@ -108,7 +119,7 @@ class Triggers:
         runs, counts = np.unique(found["run_number"], return_counts=True)
         groups = list(zip(runs.tolist(), counts.tolist()))
         message = {"groups": groups, "runs": self._introduced([run for run, _ in groups])}
-        if not self._client.ask("events", message, found.tobytes(), len(found), time.time()):
+        if not client.ask("events", message, found.tobytes(), len(found), time.time()):
             for run in runs.tolist():  # nobody was told whose it is
                 self._told.pop(run, None)
 
@@ -146,7 +157,10 @@ class Triggers:
         """Does what handlers want done."""
         if self._client is None:
             return
-        for did in self._client.receive():
+        answers = self._client.receive()
+        if self._loaded() is not None and (early := self._early.take()) is not None:
+            self._ask_about(early, self._client)
+        for did in answers:
             index = self._runs_by_number()
             for action in did.actions:
                 run = index.get(action.run)
