@@ -15,7 +15,7 @@ from condor_joblens.agent import throttle
 from condor_joblens.agent.agent import Agent
 from condor_joblens.agent.lifecycle import death
 from condor_joblens.agent.node import Node
-from condor_joblens.common.redact import WITHHELD, Redactor, clipped
+from condor_joblens.common.redact import LOOK_SECONDS, WITHHELD, Redactor, clipped
 from condor_joblens.jobs.death_sentence import program_of
 from condor_joblens.model.events import EVENT, SINKS_WITHOUT_EVENTS, EventKind
 from condor_joblens.sample.kernel_counters import held_bytes
@@ -52,6 +52,10 @@ LINGER = 0.04
 
 LINGER_FOR_TRIGGERS = 0.02
 """The same, if triggers wait for them: what they do is to follow within 50 ms."""
+
+LOOK_SECONDS_FOR_TRIGGERS = 0.002
+"""CPU time for the command lines of one batch, if triggers wait for them: they can't judge one that is withheld. With
+cold caches, the first takes 0.4 ms."""
 
 _MAKER = RecordMaker(EVENTS_AT_A_TIME)
 
@@ -172,7 +176,8 @@ def drain(agent: Agent) -> int:
 
 def read_batch(agent: Agent) -> int:
     """Emits the oldest process events, EVENTS_AT_A_TIME at most; how many there were."""
-    now, redactor = time.monotonic_ns(), Redactor()
+    wants_more = agent.output.events.wants_processes
+    now, redactor = time.monotonic_ns(), Redactor(LOOK_SECONDS_FOR_TRIGGERS if wants_more else LOOK_SECONDS)
     _emit_held(agent, redactor, now)
     return len(_take(agent, redactor, now))
 
