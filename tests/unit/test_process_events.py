@@ -248,6 +248,9 @@ def test_a_flood_of_command_lines_leaves_others_their_time(node: Any, monkeypatc
     shown: list[bytes] = []
 
     class Three:
+        def __init__(self, seconds: float) -> None:
+            pass
+
         @property
         def is_late(self) -> bool:
             return len(shown) >= 3
