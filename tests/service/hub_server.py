@@ -42,7 +42,7 @@ login = remote:adam
 
 def libraries() -> Path:
     """Those of the extra `hub`. Raises Unavailable."""
-    done = subprocess.run([ROOT / "tests/hub_libraries"], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([ROOT / "tests/extra_libraries", "hub"], capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         raise Unavailable((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
     return Path(done.stdout.strip())
