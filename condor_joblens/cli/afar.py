@@ -138,7 +138,8 @@ def from_afar(verb: str, arguments: Mapping[str, str], here: JobLensError) -> Ge
     fields: dict[str, client.Value] = {"job": signed.job, "node": signed.node, "packet": signed.packet}
     silence = None if arguments.get("follow") == "1" else _LONGER.get(verb, PATIENCE)
     carried = client.stream(relay_socket, "warrant", fields, PATIENCE, between, silence)
-    return (yield from sealed_client.opened(carried, Opener(signed.packet, key, signed.node_key), verb))
+    answer = yield from sealed_client.opened(carried, Opener(signed.packet, key, signed.node_key), verb)
+    return {**answer, "slot": signed.node} if "slot" in answer else answer  # with its machine
 
 
 def _sign(path: str, verb: str, job: str, sealing_key: bytes, arguments: Mapping[str, bytes]) -> door.Signed:

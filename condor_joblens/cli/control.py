@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from condor_joblens.cli.policy_costs import SWITCHES, SYSCALLS, gained
 from condor_joblens.common.errors import JobLensError, UsageError, printable
+from condor_joblens.common.time_of_day import time_of_day
 from condor_joblens.control import client
 from condor_joblens.control.entries import MAX_PERIOD, MAX_REASON, MIN_PERIOD, SOCKET
 
@@ -153,7 +153,7 @@ def _lines(action: str, answer: dict[str, Any]) -> list[str]:
 
 
 def _sentence(entry: dict[str, Any]) -> str:
-    until = time.strftime("%H:%M", time.localtime(entry["Until"]))
+    until = time_of_day(entry["Until"])
     said = f"{entry['Name']} for {entry['Whom']}: {entry['What']}, by {entry['Role']} {entry['Author']} until {until}"
     return printable(f"{said}: {entry['Reason']}", 1000)
 

@@ -11,6 +11,7 @@ from condor_joblens.commands import find_run
 from condor_joblens.commands.authority import asker, name_of
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.common.errors import printable
+from condor_joblens.common.time_of_day import time_of_day
 from condor_joblens.control.verbs import Refused, Request
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import cut, text
@@ -66,7 +67,7 @@ def _is_super_user(request: Request) -> bool:
 
 def _give(node: NodeProtocol, run: int, level: Level, request: Request) -> None:
     seconds, uid = request.arguments.get("for", DEFAULT_SECONDS), request.uid
-    until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
+    until = time_of_day(time.time() + seconds)
     vouched = request.vouched
     who = name_of(uid) if vouched is None or vouched.by == vouched.user else printable(vouched.by, 60)
     reason = f"by {who} until {until}"

@@ -192,7 +192,7 @@ def test_a_level_by_hand_is_the_owners_and_roots_and_outlives_joblensd(pool: Poo
     job, other = f"{jobs['plain']}.0", f"{jobs['other']}.0"
     watched(pool, jobs["other"], "basic")
     said = pool.run("joblens", "level", job, "io", "--for", "3s", user="alice").stdout
-    assert re.match(rf"job {job} in slot1_\d+ is watched at io: by hand, by alice until \d\d:\d\d\n", said)
+    assert re.match(rf"job {job} in slot1_\d+ is watched at io: by hand, by alice until \d\d:\d\d \S+\n", said)
     pool.run("joblens", "level", other, "io", "--for", "10m")
     refused = pool.run("joblens", "level", job, "off", user="bob", check=False)
     assert (refused.returncode, "only root and the user as whom" in refused.stderr) == (1, True)
@@ -214,7 +214,7 @@ def test_a_level_by_hand_is_the_owners_and_roots_and_outlives_joblensd(pool: Poo
     pool.until(lambda: pool.run("joblens", "level", other, check=False).stdout, "joblensd to come back")
     usage = watched(pool, jobs["other"], "io")
     assert usage["Policy"] == "by hand"
-    assert re.fullmatch(r"by root until \d\d:\d\d", usage["Reason"])
+    assert re.fullmatch(r"by root until \d\d:\d\d \S+", usage["Reason"])
     pool.run("joblens", "level", other, "--clear")
     assert watched(pool, jobs["other"], "basic")["Policy"] == "as asked"
 

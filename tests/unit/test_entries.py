@@ -21,6 +21,7 @@ from condor_joblens.agent.levels import level_arbiter, policy_decisions, policy_
 from condor_joblens.agent.levels.entries import FILE, Entries, open_entries
 from condor_joblens.agent.lifecycle import recovery, run_identity
 from condor_joblens.common.config import Config
+from condor_joblens.common.time_of_day import time_of_day
 from condor_joblens.control import entries as signed
 from condor_joblens.control.entries import BadEntries, Entry, EntryList, Role, sign, verify
 from condor_joblens.control.keys import public_half, text_of
@@ -148,7 +149,7 @@ def test_a_job_is_raised_and_its_row_says_by_which_entry_until_that_ends(made: C
     run = it.begin("12.0")
     level_arbiter.arbitrate(it.levels)
     row = it.node.runs.rows[run]
-    until = time.strftime("%H:%M", time.localtime(said.ends / 1000))
+    until = time_of_day(said.ends / 1000)
     assert (it.level(run), row["policy"], row["period_seconds"]) == (Level.IO, f"entry {said.name}".encode(), 5.0)
     assert row["reason"] == f"at least io, a period of 5 s, by operator carol until {until}: slow jobs".encode()
     clock[0] = said.ends / 1000

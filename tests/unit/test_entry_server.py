@@ -568,7 +568,7 @@ def test_a_preview_is_sentences(says: Callable[..., str], monkeypatch: pytest.Mo
     other = control.told(entry(most=Level.BASIC, node="wn12", reason="load\x1b"))
     contradicts = says(Contradicts=[{**other, "Jobs": 12}]).splitlines()[-1]
     assert contradicts.startswith(f"contradicts entry {other['Name']} for node wn12: at most basic, by operator carol")
-    assert re.search(r" until \d\d:\d\d: load\\x1b \(12 running jobs\)$", contradicts)
+    assert re.search(r" until \d\d:\d\d \S+: load\\x1b \(12 running jobs\)$", contradicts)
 
 
 @pytest.mark.parametrize("word, holds", [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)])

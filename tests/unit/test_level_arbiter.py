@@ -235,7 +235,7 @@ def test_an_owner_can_not_take_back_what_root_said(made: Callable[..., Made]) ->
     ask(it, 0, job="12.0", level="off")
     for claims in ({"level": "io"}, {"clear": "1"}):
         with pytest.raises(
-            Refused, match=r"^this job's level is set by root until \d\d:\d\d: only root on the job's node may"
+            Refused, match=r"^this job's level is set by root until \d\d:\d\d \S+: only root on the job's node may"
         ):
             ask(it, OWNER, job="12.0", **claims)
     assert it.level(run) is Level.OFF
@@ -276,7 +276,7 @@ def test_an_owner_raises_a_job_for_a_while_and_its_row_says_so(made: Callable[..
     row = it.node.runs.rows[run]
     assert it.level(run) is Level.IO
     assert (answer["level"], answer["policy"], row["policy"]) == ("io", "by hand", b"by hand")
-    assert re.fullmatch(rb"by .+ until \d\d:\d\d", row["reason"])
+    assert re.fullmatch(rb"by .+ until \d\d:\d\d \S+", row["reason"])
     assert any("goes from basic to io: by hand" in line for line in it.log)
     it.node.runs.state["override_until"][run] = time.monotonic() - 1
     level_arbiter.arbitrate(it.levels)

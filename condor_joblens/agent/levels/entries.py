@@ -19,6 +19,7 @@ from condor_joblens.agent.levels.ranks import NONE_LEAST, NONE_MOST, OF_ROLE, Wo
 from condor_joblens.common import files
 from condor_joblens.common.config import Config
 from condor_joblens.common.errors import printable
+from condor_joblens.common.time_of_day import time_of_day
 from condor_joblens.control import entries as signed
 from condor_joblens.control.entries import BadEntries, Entry, EntryList
 from condor_joblens.control.keys import key_in
@@ -124,7 +125,7 @@ class Entries:
         entry = entry or next((each for each in self._held.entries if each.name == name), None)
         if entry is None:
             return ""
-        until = time.strftime("%H:%M", time.localtime(entry.ends / 1000))
+        until = time_of_day(entry.ends / 1000)
         return printable(f"{entry.says()}, by {entry.role.value} {entry.author} until {until}: {entry.reason}", 300)
 
     def fits(self, entry: Entry, table: Runs, runs: np.ndarray, matching: Sequence[Sequence[str]]) -> np.ndarray:

@@ -28,6 +28,7 @@ from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.levels.ranks import BY_HAND as HAND
 from condor_joblens.agent.levels.ranks import NONE_LEAST, NONE_MOST, Rank, Word
 from condor_joblens.common.config import Config
+from condor_joblens.common.time_of_day import time_of_day
 from condor_joblens.control.entries import Entry
 from condor_joblens.jobs.run_state import AdTrust
 from condor_joblens.model.levels import AS_ASKED, SITE_DEFAULT, Level
@@ -342,7 +343,7 @@ def explain(levels: Levels, run: int) -> None:
     notes[function_tracing.NOTE] = function_tracing.note(levels, run)
     notes[shell_tracing.NOTE] = shell_tracing.note(levels, run)
     notes[peeking.NOTE] = peeking.note(levels, run)
-    notes["until"] = f"{Level(int(state['target_level'])).word} until {clock(until)}" if until > 0 else ""
+    notes["until"] = f"{Level(int(state['target_level'])).word} until {time_of_day(until)}" if until > 0 else ""
     node.update_note(run)
 
 
@@ -379,11 +380,6 @@ def _quota_in_words(state: np.void) -> str:
     parts = [f"{jobs:.0f} {'job' if jobs == 1 else 'jobs'}"] if jobs >= 0 else []
     parts += [f"{100 * share:g} % of the node's jobs"] if share >= 0 else []
     return f"a policy's quota of {' and '.join(parts)} is used by more important ones"
-
-
-def clock(epoch_seconds: float) -> str:
-    """The local time of day, for people: 14:05."""
-    return time.strftime("%H:%M", time.localtime(epoch_seconds))
 
 
 def undecided_level(config: Config) -> Level:
