@@ -41,7 +41,8 @@ from condor_joblens.common.open_socket import listening_at  # noqa: E402
 from condor_joblens.control import frames  # noqa: E402
 from condor_joblens.relay.control import Control, name_of  # noqa: E402
 from condor_joblens.relay.entry_store import EntryStore  # noqa: E402
-from condor_joblens.relay.relay import AGAIN_SECONDS, HEARTBEAT, Relay  # noqa: E402
+from condor_joblens.relay.messages import HEARTBEAT  # noqa: E402
+from condor_joblens.relay.relay import AGAIN_SECONDS, Relay  # noqa: E402
 from condor_joblens.relay.roles import read_roles  # noqa: E402
 from condor_joblens.relay.server import RelayServer, Who, tls_by  # noqa: E402
 

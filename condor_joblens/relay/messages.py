@@ -25,6 +25,9 @@ waits for it any more."""
 WINDOW, MORE_PARTS = 8, 4
 """Parts of an answer that can be under way, and after how many of them their reader says that there is room again."""
 
+HEARTBEAT = 45.0
+"""Seconds between two pings, of both sides: proxies close what is silent for 60."""
+
 MAX_BYTES = (1 << 17) + 4096
 """Of a message: of a sealed one (sealed_answers.MAX_MESSAGE), and what is around it."""
 

@@ -27,6 +27,7 @@ from condor_joblens.relay.messages import (
     DATA,
     END,
     ENTRIES,
+    HEARTBEAT,
     MORE,
     MORE_PARTS,
     PREVIEW,
@@ -34,7 +35,6 @@ from condor_joblens.relay.messages import (
     Message,
 )
 
-HEARTBEAT = 45.0
 AGAIN_SECONDS = 1.0, 30.0
 """The shortest and the longest time to the next attempt."""
 

@@ -39,6 +39,7 @@ from condor_joblens.relay.messages import (
     DATA,
     END,
     ENTRIES,
+    HEARTBEAT,
     MORE,
     MORE_PARTS,
     PREVIEW,
@@ -46,9 +47,6 @@ from condor_joblens.relay.messages import (
     Message,
 )
 from condor_joblens.relay.paced_log import PacedLog, tell_sums
-
-HEARTBEAT = 45.0
-"""Seconds between two pings: proxies close what is silent for 60."""
 
 MOST_QUEUED = 2048
 """Messages that wait for a peer. One that reads so little is sent away."""
