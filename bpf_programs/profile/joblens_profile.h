@@ -36,9 +36,14 @@ struct process_key {
 	__u64 start_ns;	/* of the process */
 };
 
-/* A frame of Python has two words: its code object's address, in whose lowest bits these can be, and what it has as its
- * instruction. */
+/* A frame of Python has two words: its code object's address, in whose lowest bits these can be; and which code object
+ * that is, above what it has as its instruction: bytes from the code object on, or before 3.11 from its first instruction.
+ *
+ * Names are read later, and by then another one can be at that address. So 32 bits are made of what names it and its lines
+ * (python_identity of profile/python.bpf.h); 0: it could not be read. */
 enum { PYTHON_LAST_OF_CALL = 1, PYTHON_CODE_BITS = 7 };	/* the last one of a call of the interpreter from C */
+enum { PYTHON_IDENTITY_SHIFT = 32 };
+#define PYTHON_NO_PLACE 0x80000000U	/* of an instruction that is far from its code object */
 
 /* One sample. Behind it come kernel_frames and user_frames words, and two for each of python_frames, each the innermost
  * first. */
@@ -83,7 +88,7 @@ struct code_mapping {
 	__u32 unused;
 };
 
-enum { PYTHON_FRAME_BYTES = 256, PYTHON_NOWHERE = 0xffff };
+enum { PYTHON_FRAME_BYTES = 256, PYTHON_TEXT_BYTES = 64, PYTHON_NOWHERE = 0xffff };
 
 /* Where a process's Python keeps what it runs: Layout of condor_joblens/profiling/python_offsets.py. */
 struct python_process {
@@ -92,7 +97,10 @@ struct python_process {
 	__u32 thread_next, thread_id, thread_frame, cframe_frame;	/* PYTHON_NOWHERE: this version has none */
 	__u32 frame_bytes;	/* all that follows is within */
 	__u32 frame_previous, frame_code, frame_instruction, frame_owner, frame_is_entry;
-	__u32 code_filename, code_name, code_line_table;	/* in a code object */
+	__u32 code_bytes;	/* of a code object, with all that follows */
+	__u32 code_filename, code_name, code_line_table, code_first_line;
+	__u32 text_length, text_data, text_kind_bit;	/* as Layout has them */
+	__u32 bytes_size, bytes_data;
 };
 
 /* Of the memory of a process that crashes: with it go the names of its functions of Python. */

@@ -49,6 +49,92 @@ static long look_at_state(u32 index, struct state_search *search)
 
 struct python_walk { struct walk *walk; struct python_process *python; u64 frame; };
 
+/* What python.py does likewise, for whom a name is to be read. Any change here is one there. */
+static __always_inline u64 mixed_in(u64 mixed, u64 word)
+{
+	mixed = (mixed ^ word) * 0x9e3779b97f4a7c15ULL;
+	return mixed ^ mixed >> 32;
+}
+
+/* Of what lies in memory, its length and its last bytes; 0 if they are not there. */
+static __always_inline u64 part_of_bytes(struct walk *walk, u64 address, u64 bytes)
+{
+	u32 size = bytes < PYTHON_TEXT_BYTES ? bytes : PYTHON_TEXT_BYTES;
+	u64 mixed = mixed_in(1, bytes);
+
+	__builtin_memset(walk->python_text, 0, sizeof(walk->python_text));
+	barrier_var(size);
+	if (size > PYTHON_TEXT_BYTES || bpf_probe_read_user(walk->python_text, size, (void *)(address + bytes - size)))
+		return 0;
+	for (u32 i = 0; i < PYTHON_TEXT_BYTES / sizeof(u64); i++)
+		mixed = mixed_in(mixed, walk->python_text[i]);
+	return mixed;
+}
+
+/* Of a text: its own hash, which Python makes of all of it. Most names have one, of those that have none it is -1. */
+static __always_inline u64 part_of_text(struct walk *walk, struct python_process *python, u64 text)
+{
+	enum { KIND = 7, COMPACT = 8, ASCII = 16 };
+	struct { u64 length, hash; u32 state; } head;
+	u64 data = text + python->text_data;
+	u32 state;
+
+	if (bpf_probe_read_user(&head, 20, (void *)(text + python->text_length)))
+		return 0;
+	if (head.hash != ~0ULL)
+		return mixed_in(2, head.hash);
+	state = head.state >> (python->text_kind_bit & 31);
+	if (!(state & ASCII))	/* it has room for its UTF-8: two words, up to 3.11 three */
+		data += python->text_data == 48 ? 24 : 16;
+	return part_of_bytes(walk, data, (state & KIND) * (head.length & 0xffffffff));
+}
+
+static __always_inline u64 part_of_table(struct walk *walk, struct python_process *python, u64 table)
+{
+	u64 size;
+
+	return word(table + python->bytes_size, &size) ?
+		part_of_bytes(walk, table + python->bytes_data, size & 0xffffffff) : 0;
+}
+
+static __always_inline u64 code_member(struct walk *walk, u32 offset)
+{
+	return *(u64 *)(walk->python_code + (offset & (PYTHON_FRAME_BYTES - 8)));
+}
+
+/* Which code object this is. Each part that can't be read is 0, as what nobody has looked at for long. */
+static __always_inline u32 python_identity(struct walk *walk, struct python_process *python, u64 code)
+{
+	u32 bytes = python->code_bytes;
+	u64 mixed, file, name, table;
+
+	if (bytes > PYTHON_FRAME_BYTES || bpf_probe_read_user(walk->python_code, bytes, (void *)code))
+		return 0;
+	file = code_member(walk, python->code_filename);
+	name = code_member(walk, python->code_name);
+	table = code_member(walk, python->code_line_table);
+	mixed = mixed_in(3, *(u32 *)(walk->python_code + (python->code_first_line & (PYTHON_FRAME_BYTES - 4))));
+	mixed = mixed_in(mixed_in(mixed_in(mixed, file), name), table);
+	if (file != walk->python_file) {	/* callers mostly are in the same one */
+		walk->python_file = file;
+		walk->python_file_part = part_of_text(walk, python, file);
+	}
+	mixed = mixed_in(mixed, part_of_text(walk, python, name));
+	mixed = mixed_in(mixed, walk->python_file_part);
+	mixed = mixed_in(mixed, part_of_table(walk, python, table));
+	return (u32)mixed ?: 1;
+}
+
+/* What a frame has as its instruction, in 32 bits. */
+static __always_inline u32 place_in_code(struct python_process *python, u64 code, u64 instruction)
+{
+	s64 place = instruction - code;
+
+	if (python->frame_owner == PYTHON_NOWHERE)
+		return instruction;
+	return place == (s32)place ? (u32)place : PYTHON_NO_PLACE;
+}
+
 static __always_inline u64 member(struct walk *walk, u32 offset)
 {
 	return *(u64 *)(walk->python_frame + (offset & (PYTHON_FRAME_BYTES - 8)));
@@ -61,7 +147,7 @@ static long python_step(u32 index, struct python_walk *arguments)
 	struct python_process *python = arguments->python;
 	u32 at = walk->at, bytes = python->frame_bytes, owner = python->frame_owner, entry = python->frame_is_entry;
 	bool is_last = owner == PYTHON_NOWHERE;
-	u64 code, instruction, *to;
+	u64 code, which, *to;
 
 	if (!arguments->frame)
 		return 1;
@@ -81,13 +167,18 @@ static long python_step(u32 index, struct python_walk *arguments)
 		return 0;
 	}
 	code = member(walk, python->frame_code) & ~PYTHON_CODE_BITS;
-	instruction = member(walk, python->frame_instruction);
+	if (code != walk->python_code_before) {	/* it has not called itself */
+		walk->python_code_before = code;
+		walk->python_identity = python_identity(walk, python, code);
+	}
+	which = (u64)walk->python_identity << PYTHON_IDENTITY_SHIFT |
+		place_in_code(python, code, member(walk, python->frame_instruction));
 	barrier_var(at);	/* kernels before 6.7 have lost its bound by now */
 	if (at >= SAMPLE_WORDS - 1)
 		return 1;
 	to = walk->frames + at;
 	to[0] = code | (is_last ? PYTHON_LAST_OF_CALL : 0);
-	to[1] = instruction;
+	to[1] = which;
 	walk->python_frames++;
 	walk->at = at + 2;
 	return 0;
@@ -102,6 +193,8 @@ static __always_inline void add_python(struct walk *walk, struct task_struct *ta
 
 	if (!python)
 		return;
+	walk->python_file = walk->python_file_part = walk->python_code_before = 0;
+	walk->python_identity = 0;
 #if defined(__TARGET_ARCH_x86)
 	search.wanted = BPF_CORE_READ(task, thread.fsbase);
 #endif

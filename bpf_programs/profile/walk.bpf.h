@@ -35,6 +35,11 @@ struct walk {
 	struct code_mapping mapping;	/* that the frame before was in; `end` 0: none */
 	u32 python_frames;
 	u8 python_frame[PYTHON_FRAME_BYTES];	/* one of them */
+	u8 python_code[PYTHON_FRAME_BYTES];	/* its code object */
+	u64 python_text[PYTHON_TEXT_BYTES / sizeof(u64)];	/* the end of a name */
+	u64 python_file, python_file_part;	/* of the frame before: the address of its file's name, and what is made of it */
+	u64 python_code_before;	/* its code object's address, */
+	u32 python_identity;	/* and which one that is */
 	struct sample sample;	/* with the frames behind it, it is what goes into the ring */
 	u64 frames[SAMPLE_WORDS];
 };

@@ -67,7 +67,8 @@ def serve(channel: socket.socket) -> None:
         elif "prepare" in request:
             _answer(channel, exceptions.prepare(int(request["prepare"])))
         elif "codes" in request:
-            pythons.tell_codes(channel, int(request["of"]), [int(address) for address in request["codes"]])
+            codes = [(int(address), int(identity)) for address, identity in request["codes"]]
+            pythons.tell_codes(channel, int(request["of"]), codes)
         elif "python" in request:
             pythons.tell(channel, Process(int(request["python"])))
         elif last is not None:
@@ -108,16 +109,19 @@ class Pythons:
             },
         )
 
-    def tell_codes(self, channel: socket.socket, pid: int, addresses: list[int]) -> None:
-        """Tells of code objects, a packet each, and of the last one that it is."""
+    def tell_codes(self, channel: socket.socket, pid: int, codes: list[tuple[int, int]]) -> None:
+        """Tells of code objects, each by its address and which one it was; a packet each, and of the last that it is.
+
+        Empty texts: another one is there now.
+        """
         interpreter = self._found[pid][1] if pid in self._found else self._find(Process(pid))
-        for address in addresses:
-            code = interpreter.code_at(address) if interpreter is not None else None
+        for asked in codes:
+            code = interpreter.code_as(*asked) if interpreter is not None else None
             told: list[Any] = []
             if code is not None:
                 table = code.line_table if len(code.line_table) <= MOST_LINE_TABLE else b""
                 told = [code.name, code.file, base64.b64encode(table).decode("ascii"), code.first_line, code.size]
-            _answer(channel, {"code": address, "told": told, "more": address != addresses[-1]})
+            _answer(channel, {"code": asked, "told": told, "more": asked != codes[-1]})
 
     def _find(self, process: Process) -> Interpreter | None:
         """The interpreter in a process, whose memory stays open."""

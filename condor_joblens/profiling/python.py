@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from condor_joblens.profiling import python_lines
+from condor_joblens.profiling import python_identity, python_lines
 from condor_joblens.profiling.elf import ElfError
 from condor_joblens.profiling.process import Mapping, Process
 from condor_joblens.profiling.python_offsets import NONE, SAYS_ITSELF, TABLE, Layout
@@ -71,6 +71,10 @@ class CodeObject(NamedTuple):
         That is _Py_InitCleanup in Python/specialize.c.
         """
         return self.name == self.file == "__init__"
+
+
+NO_NAME = CodeObject("", "", b"", 0, 0)
+"""A code object that had gone, and made room for another one, before its name was read."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,16 @@ class Interpreter:
             self._codes[address] = self._code(address)
         return self._codes[address]
 
+    def code_as(self, address: int, identity: int) -> CodeObject | None:
+        """The code object that was at an address in a sample (python_identity.py), by what is there now.
+
+        None if there is no code object; NO_NAME if it is another one, or becomes one just now.
+        """
+        was_there = identity in python_identity.possible(self._memory, self._at, address)
+        code = self._code(address)
+        is_there = code is None or identity in python_identity.possible(self._memory, self._at, address)
+        return code if code is None or (was_there and is_there) else NO_NAME
+
     def _code(self, address: int) -> CodeObject | None:
         at = self._at
         size = 8 + max(
@@ -272,7 +286,18 @@ def line_at(version: tuple[int, int], layout: Layout, address: int, code: CodeOb
         return python_lines.line(
             version, code.line_table, code.first_line, 2 * offset if version >= (3, 10) else offset
         )
-    offset = instruction - address - layout.code_instructions
+    return _line_after(version, code, instruction - address - layout.code_instructions)
+
+
+def line_of_sample(version: tuple[int, int], layout: Layout, code: CodeObject, place: int) -> int:
+    """The same by what the kernel tells of a frame (joblens_profile.h): 32 bits."""
+    if layout.code_instructions == NONE:
+        return line_at(version, layout, 0, code, place)
+    signed = (place & 0x7FFFFFFF) - (place & 0x80000000)
+    return _line_after(version, code, signed - layout.code_instructions)
+
+
+def _line_after(version: tuple[int, int], code: CodeObject, offset: int) -> int:
     if not -2 <= offset < code.size:
         return 0
     return python_lines.line(version, code.line_table, code.first_line, offset)

@@ -57,7 +57,7 @@ REPORT_OF = struct.Struct("<QI")  # as MERGE_OF; the job's id and the node's nam
 PROCESS_KEY = struct.Struct("<IIQ")  # tgid, exec, start: struct process_key
 MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_mapping
 
-PYTHON_PROCESS = struct.Struct("<Q15I4x")  # head, and offsets: struct python_process
+PYTHON_PROCESS = struct.Struct("<Q22I")  # head, and offsets: struct python_process
 
 MOST_BYTES = 150_000
 """Of a packet."""

@@ -39,7 +39,11 @@ _LIMITS = kernel_limits.of_this_kernel()
 
 _KEY_AT, _KEY_END = 8, 24  # of struct process_key
 _LAST_OF_CALL, _CODE_BITS = 1, 7
-"""enum python_bits"""
+_IDENTITY_SHIFT, _PLACE_MASK = 32, 0xFFFFFFFF
+"""Of the words of a frame of Python, in joblens_profile.h."""
+
+Code = tuple[int, int]
+"""A code object of Python: its address, and which one it is there (python_identity.py)."""
 
 MOST_CRASHES = 16
 """Of a run between two looks into the ring: the first ones."""
@@ -69,7 +73,7 @@ class Counts:
     left_out: int = 0
     waits: dict[bytes, int] = field(default_factory=dict)
     waits_left_out: int = 0  # ns
-    codes: dict[bytes, set[int]] = field(default_factory=dict)  # struct process_key -> code objects that are new in it
+    codes: dict[bytes, set[Code]] = field(default_factory=dict)  # struct process_key -> code objects that are new in it
     crashes: list[bytes] = field(default_factory=list)  # that are not told yet, each as a sample is
     memory: dict[bytes, dict[int, bytes]] = field(default_factory=dict)  # struct process_key -> of those, by address
     exceptions: dict[bytes, bytes] = field(default_factory=dict)  # struct process_key -> of those, struct cxx_exception
@@ -157,16 +161,17 @@ def key_of(sample: bytes) -> bytes:
     return sample[_KEY_AT:_KEY_END]
 
 
-def codes_of(sample: bytes) -> set[int]:
-    """The addresses of the code objects of Python in a sample."""
+def codes_of(sample: bytes) -> set[Code]:
+    """The code objects of Python in a sample."""
     head = HEAD.unpack_from(sample)
     if not head[10]:
         return set()
-    return {word & ~_CODE_BITS for word in _words(sample)[head[7] + head[8] :: 2].tolist()}
+    words = _words(sample)[head[7] + head[8] :].tolist()
+    return {(code & ~_CODE_BITS, which >> _IDENTITY_SHIFT) for code, which in zip(words[::2], words[1::2])}
 
 
-FrameOfPython = Callable[[bytes, int, int], "Frame | None"]
-"""What a code object of a process (struct process_key, its address) and its instruction are; None: no function."""
+FrameOfPython = Callable[[bytes, Code, int], "Frame | None"]
+"""What a code object of a process (struct process_key) and a place in it (line_of_sample) are; None: no function."""
 
 
 def window_of(
@@ -229,8 +234,9 @@ def _calls(
     calls: list[tuple[Frame, ...]] = []
     call: list[Frame] = []
     has_all = True
-    for code, instruction in zip(words[::2], words[1::2]):
-        frame = frame_of_python(process, code & ~_CODE_BITS, instruction)
+    for code, which in zip(words[::2], words[1::2]):
+        known_by = code & ~_CODE_BITS, which >> _IDENTITY_SHIFT
+        frame = frame_of_python(process, known_by, which & _PLACE_MASK)
         if frame is None:
             has_all = False
         else:

@@ -30,15 +30,15 @@ from condor_joblens.profiles import pprof
 from condor_joblens.profiles.coarser_segment import one_of, together
 from condor_joblens.profiles.profile import Profile
 from condor_joblens.profiles.report import report
-from condor_joblens.profiling import names, program_files, python, sample_counts
+from condor_joblens.profiling import names, program_files, python, python_identity, sample_counts
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling._sample_ring import ffi, lib
 from condor_joblens.profiling.demangle_process import DemangleProcess
 from condor_joblens.profiling.exception_types import CxxException
 from condor_joblens.profiling.late_mappings import LateMappings
-from condor_joblens.profiling.python import CodeObject
+from condor_joblens.profiling.python import NO_NAME, CodeObject
 from condor_joblens.profiling.python_offsets import NONE, Layout
-from condor_joblens.profiling.sample_counts import Counts, Process
+from condor_joblens.profiling.sample_counts import Code, Counts, Process
 from condor_joblens.profiling.samples import (
     FIRST_WINDOW_SECONDS,
     WINDOW_SECONDS,
@@ -122,13 +122,14 @@ class _Look:
 
 @dataclass
 class _Python:
-    """The Python of a process, and its functions by the addresses of their code objects."""
+    """The Python of a process, and its functions by their code objects."""
 
     process: Process
     version: tuple[int, int]
     layout: Layout
-    codes: dict[int, CodeObject | None] = field(default_factory=dict)
-    wanted: set[int] = field(default_factory=set)  # that are still to be asked for
+    codes: dict[Code, CodeObject | None] = field(default_factory=dict)
+    wanted: set[Code] = field(default_factory=set)  # that are still to be asked for
+    used: set[Code] = field(default_factory=set)  # since some were last forgotten
 
 
 @dataclass
@@ -189,7 +190,16 @@ class _Job:
         """What is known of its functions makes room for those of others."""
         found = self.pythons.pop(process, None)
         if found is not None:
-            self.code_bytes -= sum(_size_of(code) for code in found.codes.values() if code is not None)
+            self.code_bytes -= sum(map(_size_of, found.codes.values()))
+
+    def forget_unused_codes(self) -> None:
+        """Functions that are made again and again make room: those that no sample had since this was last called."""
+        if self.code_bytes < MOST_CODE_BYTES // 2:
+            return
+        for found in self.pythons.values():
+            for code in found.codes.keys() - found.used:
+                self.code_bytes -= _size_of(found.codes.pop(code))
+            found.used.clear()
 
     def wants_names(self) -> bool:
         """Whether names of functions of Python are on their way."""
@@ -425,6 +435,7 @@ class Reader:
         job.before.append(_Before(window.began, until, _told(window) + window.lost))
         self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, lost, after.tobytes()))
         job.close_by, job.is_asked, job.unseen, job.lost, job.refused = 0.0, False, (), 0, 0
+        job.forget_unused_codes()
 
     def _begin_window(self, job: _Job, now: float, counted: np.ndarray) -> None:
         """What waits to be told of crashes goes over into it."""
@@ -470,7 +481,7 @@ class Reader:
             self.hz,
             self._tables.file,
             self._kernel_names,
-            lambda process, code, instruction: _frame_of_python(job, process, code, instruction),
+            lambda process, code, place: _frame_of_python(job, process, code, place),
             job.interpreters,
             job.late,
         )
@@ -699,15 +710,15 @@ class Reader:
 
     def _keep_code(self, job: _Job, look: _Look, answer: dict[str, Any]) -> None:
         """Raises ValueError, TypeError and KeyError."""
-        found, address = job.pythons.get(look.process.key), answer["code"]
+        found = job.pythons.get(look.process.key)
         if found is None:
             return
-        if address not in found.wanted:
+        address, identity = answer["code"]
+        if (address, identity) not in found.wanted:
             raise ValueError("nothing was asked")
-        found.wanted.discard(address)
-        found.codes[address] = code = _code_object(answer["told"]) if answer["told"] else None
-        if code is not None:
-            job.code_bytes += _size_of(code)
+        found.wanted.discard((address, identity))
+        found.codes[address, identity] = code = _code_object(answer["told"]) if answer["told"] else None
+        job.code_bytes += _size_of(code)
 
     def _forget_process(self, key: bytes) -> None:
         job = self._jobs.get(self._processes[key])
@@ -838,7 +849,9 @@ def _places(layout: Layout) -> list[int]:
     size = max(frame) + 8
     places = (
         layout.threads, layout.interpreter_next, layout.thread_next, layout.thread_id, layout.thread_frame,
-        layout.cframe_frame, size, *frame, layout.code_filename, layout.code_name, layout.code_line_table,
+        layout.cframe_frame, size, *frame, python_identity.size_of_code(layout),
+        layout.code_filename, layout.code_name, layout.code_line_table, layout.code_first_line,
+        layout.text_length, layout.text_data, layout.text_kind_bit, layout.bytes_size, layout.bytes_data,
     )  # fmt: skip
     return [_NOWHERE if place == NONE else place for place in places]
 
@@ -856,25 +869,27 @@ def _learn_codes(job: _Job, crash: bytes, memory: dict[bytes, dict[int, bytes]])
     found = job.pythons.get(key)
     if found is None or key not in memory:
         return
-    for address in sample_counts.codes_of(crash):
-        if found.codes.get(address) is None and job.code_bytes < MOST_CODE_BYTES:
-            found.codes[address] = code = python.code_in(memory[key], found.version, found.layout, address)
-            job.code_bytes += 0 if code is None else _size_of(code)
+    for code in sample_counts.codes_of(crash):
+        if (found.codes.get(code) or NO_NAME) == NO_NAME and job.code_bytes < MOST_CODE_BYTES:
+            job.code_bytes -= _size_of(found.codes[code]) if code in found.codes else 0
+            found.codes[code] = learnt = python.code_in(memory[key], found.version, found.layout, code[0])
+            job.code_bytes += _size_of(learnt)
 
 
-def _size_of(code: CodeObject) -> int:
-    return 200 + len(code.name) + len(code.file) + len(code.line_table)
+def _size_of(code: CodeObject | None) -> int:
+    return 200 + (0 if code is None else len(code.name) + len(code.file) + len(code.line_table))
 
 
-def _frame_of_python(job: _Job, process: bytes, code: int, instruction: int) -> Frame | None:
-    """A function of Python in a sample; without a name if its process was gone before it could be asked for."""
+def _frame_of_python(job: _Job, process: bytes, code: Code, place: int) -> Frame | None:
+    """A function of Python in a sample; without a name if it or its process was gone before it could be asked for."""
     found = job.pythons.get(process)
     known = found.codes.get(code) if found is not None else None
     if found is None or known is None:
         return None if found is not None and code in found.codes else Frame(Kind.PYTHON)
+    found.used.add(code)
     if known.is_own:
         return None
-    line = python.line_at(found.version, found.layout, code, known, instruction)
+    line = python.line_of_sample(found.version, found.layout, known, place)
     return Frame(Kind.PYTHON, function=known.name, source=known.file, line=line)
 
 

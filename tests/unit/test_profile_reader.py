@@ -20,9 +20,11 @@ from condor_joblens.agent.profiles import Profiles
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.profile import View
 from condor_joblens.profiling import reader_messages as messages
+from condor_joblens.profiling import sample_reader
 from condor_joblens.profiling.python_offsets import Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
 from condor_joblens.profiling.sample_reader import MOST_PYTHONS, Reader, _Job, _Look
+from condor_joblens.profiling.samples import Frame, Kind
 from condor_joblens.profiling.unwind_tables import NO_PLACE
 from condor_joblens.tracer import map_changes, map_layout
 from condor_joblens.tracer.map_changes import MapChanges
@@ -137,8 +139,8 @@ def python_of(reader: Reader, job: Any, pid: int, *codes: int) -> Any:
     reader._put_python(job, look, said)
     found = job.pythons[look.process.key]
     for address in codes:
-        found.wanted.add(address)
-        reader._keep_code(job, look, {"code": address, "told": ["f", "fit.py", "", 1, 10], "more": False})
+        found.wanted.add((address, 5))
+        reader._keep_code(job, look, {"code": [address, 5], "told": ["f", "fit.py", "", 1, 10], "more": False})
     return found
 
 
@@ -166,6 +168,23 @@ def test_what_was_known_of_pythons_that_have_ended_makes_room(channel: tuple[soc
     for key in list(job.pythons):
         job.forget_python(key)
     assert job.code_bytes == 0
+
+
+def test_functions_that_no_sample_has_any_more_make_room(
+    channel: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a program that makes new ones all the time."""
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    job = _Job(1, Counts(0.0, 0), np.zeros(1))
+    found = python_of(reader, job, 10, *range(8, 808, 8))
+    key, known, kept = found.process.key, job.code_bytes, (800, 5)
+    assert sample_reader._frame_of_python(job, key, kept, 0) == Frame(Kind.PYTHON, function="f", source="fit.py")
+    job.forget_unused_codes()
+    assert len(found.codes) == 100, "there is room"
+    monkeypatch.setattr(sample_reader, "MOST_CODE_BYTES", known)
+    job.forget_unused_codes()
+    assert found.codes.keys() == {kept} and job.code_bytes == known // 100
+    assert sample_reader._frame_of_python(job, key, (8, 5), 0) == Frame(Kind.PYTHON), "it has no name, and is there"
 
 
 def test_maps_of_a_sensor_that_was_loaded_anew_are_handed_over(channel: tuple[socket.socket, socket.socket]) -> None:

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from condor_joblens.cli import hang, stacks
 from condor_joblens.cli.terminal import Style
 from condor_joblens.profiles import evidence as told
-from condor_joblens.profiling import python, python_lines
+from condor_joblens.profiling import python, python_identity, python_lines
 from condor_joblens.profiling.mixed import NativeFrame, PlacedFrame, mixed
 from condor_joblens.profiling.process import Process
-from condor_joblens.profiling.python import Calls, Interpreter, PythonFrame
+from condor_joblens.profiling.python import NO_NAME, Calls, Interpreter, PythonFrame
 from condor_joblens.profiling.python_offsets import NONE, SAYS_ITSELF, TABLE, Layout
 from condor_joblens.profiling.symbols import Files
 
@@ -121,6 +121,31 @@ def own_frames(frame: types.FrameType | None) -> list[tuple[str, str, int]]:
         frames.append((frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return frames
+
+
+def made(name: str, line: int) -> types.CodeType:
+    namespace: dict[str, Any] = {}
+    exec(compile("\n" * line + f"def {name}(): pass", f"/made/{name}", "exec"), namespace)  # noqa: S102
+    return types.FunctionType(namespace[name].__code__, {}).__code__
+
+
+def test_a_code_object_is_named_only_if_it_is_the_one_that_a_sample_had() -> None:
+    process = Process(os.getpid())
+    (interpreter,) = python.find(process, Files())
+    some = [made("f", 1), made("f", 2), made("g", 1)]
+    which = [python_identity.possible(process, interpreter.layout, id(code)) for code in some]
+    for code, its in zip(some, which):
+        for identity in its:
+            found = interpreter.code_as(id(code), identity)
+            assert found is not None
+            assert (found.name, found.file, found.first_line) == (
+                code.co_name, code.co_filename, code.co_firstlineno,
+            )  # fmt: skip
+        for identity in {python_identity.UNREAD}.union(*which) - its:
+            assert interpreter.code_as(id(code), identity) == NO_NAME
+    assert len(set.union(*which)) == sum(map(len, which))
+    assert interpreter.code_as(id(process), next(iter(which[0]))) is None, "it is no code object"
+    process.close()
 
 
 # -- memory that lies ------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def sample(
 KEY = struct.pack("<IIQ", 900, 1, 77)
 
 
-def no_python(_process: bytes, _code: int, _instruction: int) -> None:
+def no_python(_process: bytes, _code: tuple[int, int], _place: int) -> None:
     raise AssertionError("there is none")
 
 
@@ -199,20 +199,22 @@ def test_what_is_cut_off_is_left_out() -> None:
 
 def test_new_code_objects_of_python_are_told_by_their_process() -> None:
     counts = Counts(0.0, 0)
-    for python in ((0x100 | LAST, 1, 0x200, 2), (0x100 | LAST, 1, 0x200, 2), (0x300, 5)):
+    other = 9 << 32  # another code object in the same place
+    for python in ((0x100 | LAST, 1, 0x200, 2), (0x100 | LAST, 1, 0x200, 2), (0x300, 5), (0x200, other | 2)):
         counts.add(sample(python=python))
     counts.add(sample())
-    assert counts.codes == {KEY: {0x100, 0x200, 0x300}}
+    assert counts.codes == {KEY: {(0x100, 0), (0x200, 0), (0x300, 0), (0x200, 9)}}
 
 
 def test_functions_of_python_are_in_calls_of_the_interpreter() -> None:
     counts = Counts(10.0, 0)
-    counts.add(sample(python=(0x100 | LAST, 1, 0x200, 2, 0x300, 3), kernel=(0xFFFF0001,)))
-    counts.add(sample(WHOLE | PYTHON_CUT, python=(0x400, 4, 0x100, 1)))
+    which = 5 << 32
+    counts.add(sample(python=(0x100 | LAST, which | 1, 0x200, which | 2, 0x300, which | 3), kernel=(0xFFFF0001,)))
+    counts.add(sample(WHOLE | PYTHON_CUT, python=(0x400, which | 4, 0x100, which | 1)))
 
-    def frame_of(process: bytes, code: int, instruction: int) -> Frame | None:
-        assert process == KEY
-        return None if code == 0x400 else Frame(Kind.PYTHON, function=f"{code:x}", line=instruction)
+    def frame_of(process: bytes, code: tuple[int, int], place: int) -> Frame | None:
+        assert process == KEY and code[1] == 5
+        return None if code[0] == 0x400 else Frame(Kind.PYTHON, function=f"{code[0]:x}", line=place)
 
     window, _ = sample_counts.window_of(
         RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, frame_of, {1: (0, 0x20), 2: (5, 6)}, LateMappings()
