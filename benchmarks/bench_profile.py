@@ -196,10 +196,11 @@ def one_sample(
     os.close(folder)
 
 
-def memory(pid: int, what: str) -> float:
-    """MiB of a process, by a line of /proc/PID/status."""
-    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith(f"{what}:")) / 1024
+def own_memory(pid: int | str) -> dict[str, float]:
+    """MiB of a process: Rss, and Pss and Uss that leave out what others have of it."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as told:
+        found = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in told if line.endswith(" kB\n")}
+    return {**found, "Uss": found["Private_Clean"] + found["Private_Dirty"]}
 
 
 def many_jobs(section: Section, name: str, seconds: float, program: Path, children: tuple[ProcessStarter, ...]) -> None:
@@ -227,9 +228,13 @@ def many_jobs(section: Section, name: str, seconds: float, program: Path, childr
             "% of a core",
             2,
         )
-        why = "17 MiB of it are numpy, half of all are pages of files that other processes share"
-        section.add("memory of the reader", memory(sampled.profiles.pid, "VmRSS"), "MiB", 25, why)
-        section.add("memory of the reader that is its own", memory(sampled.profiles.pid, "RssAnon"), "MiB")
+        reader_memory = own_memory(sampled.profiles.pid)
+        why = "resident; pages of files that other processes have as well are in it"
+        section.add("memory of the reader", reader_memory["Rss"], "MiB", 25, why)
+        why = "each shared page divided by those that have it (PSS)"
+        section.add("memory of the reader, its part of what is shared", reader_memory["Pss"], "MiB", None, why)
+        why = "no other process has these pages (USS)"
+        section.add("memory of the reader that is its own", reader_memory["Uss"], "MiB", None, why)
         sampled.profiles.close()
     os.close(folder)
 

@@ -91,8 +91,8 @@ def asked(paths: list[str]) -> list[dict[str, Any]]:
     for path in paths:
         with open(path, "rb") as file:
             elf = Elf.unmapped(file.fileno())
-            offsets, count = elf.rows >> 32, ADDRESSES // len(paths)
-            spread = [int(offsets[len(offsets) * number // count]) for number in range(count)]
+            rows, count = elf.rows, ADDRESSES // len(paths)
+            spread = [rows[len(rows) * number // count] >> 32 for number in range(count)]
             found.append({"path": path, "build_id": elf.build_id, "offsets": sorted(set(spread))})
     return found
 
@@ -165,9 +165,11 @@ def measure(rounds: int, section: Section) -> None:
     named = f"{names[0]['named']:g} of {names[0]['addresses']:g} have a symbol, {names[0]['demangled']:g} are demangled"
     section.add("names, cold", median(names, "cold"), "ms", MOST_COLD, named)
     section.add("names, warm", median(names, "warm"), "ms", MOST_WARM)
-    why = "Python with numpy and nothing else has 25; what is not its own are pages of files that joblensd has as well"
+    why = "resident; what is not its own are pages of files that joblensd has as well"
     section.add("the process that makes names", median(names, "VmRSS"), "MiB", MOST_MEMORY, why)
-    section.add("of it its own (RssAnon)", median(names, "RssAnon"), "MiB")
+    section.add(
+        "of it no file's (RssAnon)", median(names, "RssAnon"), "MiB", None, "some of it shared with its children"
+    )
     section.add("of it for all these names and tables", median(names, "VmRSS more"), "MiB")
     section.add("its peak", median(names, "peak"), "MiB")
     section.add("the process that demangles, its own memory", median(names, "keeper"), "MiB")

@@ -5,6 +5,7 @@ Every part of it is a slice of a mapping of bounded size, so what is wrong in th
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import lzma
 import mmap
@@ -15,9 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple, Protocol, Union
 
 from condor_joblens.profiling._eh_frame import ffi, lib
 
@@ -44,18 +43,40 @@ _COMPRESSION = struct.Struct("<IIQQ")
 _OF_GO = frozenset({b".go.buildinfo", b".gopclntab", b".note.go.buildid"})
 
 
-def _record(**members: str) -> np.dtype[np.void]:
-    return np.dtype(list(members.items()))
+_SEGMENT, _SECTION = struct.Struct("<IIQQQQQQ"), struct.Struct("<IIQQQQIIQQ")
+_SYMBOL_BYTES = 24
+_FOUND = struct.Struct("=QQIHH")  # struct symbol of elf_symbols.h
+_PAIR_BYTES = 8
+_BYTES_OF_A_ROW = 4
+"""Of .eh_frame, in most files more; where it is less, the table is made twice."""
 
 
-_SEGMENT = _record(
-    type="<u4", flags="<u4", offset="<u8", address="<u8", physical="<u8", file_size="<u8", size="<u8", align="<u8"
-)
-_SECTION = _record(
-    name="<u4", type="<u4", flags="<u8", address="<u8", offset="<u8", size="<u8", link="<u4", info="<u4", align="<u8",
-    entry_size="<u8",
-)  # fmt: skip
-_SYMBOL = _record(name="<u4", info="u1", other="u1", section="<u2", value="<u8", size="<u8")
+class _Segment(NamedTuple):
+    type: int
+    flags: int
+    offset: int
+    address: int
+    physical: int
+    file_size: int
+    size: int
+    align: int
+
+
+class _Section(NamedTuple):
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry_size: int
+
+
+Bytes = Union[bytes, memoryview]
+"""A part of a file."""
 
 
 class ElfError(Exception):
@@ -79,18 +100,17 @@ class Content(Protocol):
 
     size: int
 
-    def read(self, offset: int, size: int) -> np.ndarray:
-        """A part that is within the file, as bytes (u1). Raises ElfError if the file has become shorter."""
+    def read(self, offset: int, size: int) -> Bytes:
+        """A part that is within the file. Raises ElfError if the file has become shorter."""
 
 
 class _InMemory:
     def __init__(self, memory: mmap.mmap | bytes) -> None:
         self.size = len(memory)
-        self.all = np.frombuffer(memory, "u1")
+        self.all = memoryview(memory)
 
-    def read(self, offset: int, size: int) -> np.ndarray:
-        part: np.ndarray = self.all[offset : offset + size]
-        return part
+    def read(self, offset: int, size: int) -> Bytes:
+        return self.all[offset : offset + size]
 
 
 class _OnDisk:
@@ -99,12 +119,11 @@ class _OnDisk:
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self.size = descriptor, size
 
-    def read(self, offset: int, size: int) -> np.ndarray:
+    def read(self, offset: int, size: int) -> Bytes:
         data = os.pread(self._descriptor, size, offset)
         if len(data) != size:
             raise ElfError("a file that has become shorter")
-        part: np.ndarray = np.frombuffer(data, "u1")
-        return part
+        return data
 
 
 class Elf:
@@ -140,13 +159,14 @@ class Elf:
 
     def _open(self, content: Content) -> None:
         self._content = content
-        header = self._slice(0, 64).tobytes()
+        header = bytes(self._slice(0, 64))
         if header[:6] != b"\x7fELF\x02\x01":
             raise ElfError("no ELF file of 64 bits")
         self.machine = struct.unpack_from("<H", header, 18)[0]
         segments_at, sections_at = struct.unpack_from("<QQ", header, 32)
         segments, _, sections = struct.unpack_from("<HHH", header, 56)
-        self._segments = self._table(_SEGMENT, segments_at, min(segments, _SEGMENTS))
+        table = self._slice(segments_at, _SEGMENT.size * min(segments, _SEGMENTS))
+        self._segments = [_Segment(*each) for each in _SEGMENT.iter_unpack(table)]
         self._sections_at, self._section_count = sections_at, min(sections, _SECTION_HEADERS)
         self._names_index = struct.unpack_from("<H", header, 62)[0]
 
@@ -155,14 +175,14 @@ class Elf:
         """Where it is in this process's memory."""
         if not isinstance(self._content, _InMemory):
             raise ElfError("not in memory")
-        return int(self._content.all.ctypes.data)
+        return int(ffi.cast("uintptr_t", ffi.from_buffer(self._content.all)))
 
     @cached_property
     def build_id(self) -> str:
         """What its linker has named it by, in hexadecimal; empty if it has no such note. Raises ElfError."""
-        for segment in self._segments[self._segments["type"] == _NOTE]:
-            size = min(int(segment["file_size"]), _MOST_NOTES)
-            found = _build_id(self._slice(int(segment["offset"]), size).tobytes(), int(segment["align"]))
+        for segment in self._of_type(_NOTE):
+            size = min(segment.file_size, _MOST_NOTES)
+            found = _build_id(bytes(self._slice(segment.offset, size)), segment.align)
             if found:
                 return found.hex()
         return ""
@@ -170,80 +190,83 @@ class Elf:
     # -- unwind table ---------------------------------------------------------------------------------------
 
     @cached_property
-    def rows(self) -> np.ndarray:
-        """The rows of its unwind table (eh_frame.h) in the order of their offsets; none for another machine's file."""
-        empty: np.ndarray = np.zeros(0, "<u8")
+    def rows(self) -> memoryview:
+        """The rows of its unwind table (eh_frame.h), rising by their offsets; none for another machine's file.
+
+        Numbers of 64 bits, shape (n,).
+        """
         place = self._eh_frame() if self.machine == _X86_64 else None
         if place is None:
-            return empty
+            return _numbers(0)
         offset, size, address = place
         code = self._code()
-        content = self._slice(offset, size)
-        section = ffi.cast("uint8_t *", content.ctypes.data)
-        count = lib.unwind_rows(section, size, address, code, len(code), ffi.NULL, 0)
-        if count > MOST_ROWS:
-            raise ElfError("too long an unwind table")
-        rows: np.ndarray = np.zeros(count, "<u8")
-        lib.unwind_rows(section, size, address, code, len(code), ffi.cast("uint64_t *", rows.ctypes.data), count)
-        rows.sort()
-        return rows
+        section = ffi.from_buffer("uint8_t[]", self._slice(offset, size))
+        room = size // _BYTES_OF_A_ROW
+        while True:
+            if room > MOST_ROWS:
+                raise ElfError("too long an unwind table")
+            rows = _numbers(room)
+            count = lib.unwind_rows(section, size, address, code, len(code), _pointer(rows), room)
+            if count <= room:
+                break
+            room = count
+        lib.sort_numbers(_pointer(rows), _pointer(_numbers(count)), count)
+        return rows[:count]
 
     def rule(self, offset: int) -> Rule:
         """How to unwind at an offset of the file. Raises ElfError."""
         rows = self.rows
         if offset >> 32:
             return NO_RULE
-        index = int(np.searchsorted(rows, np.uint64(offset << 32 | 0xFFFFFFFF), side="right")) - 1
+        index = bisect.bisect_right(rows, offset << 32 | 0xFFFFFFFF) - 1
         if index < 0:
             return NO_RULE
-        row = int(rows[index])
+        row = rows[index]
         kind, n = row >> 29 & 7, row >> 12 & 0x1FFFF
         return Rule(kind, n if kind == lib.RULE_PLT else 8 * n, 8 * (row & 0xFFF))
 
     def _eh_frame(self) -> tuple[int, int, int] | None:
         """Offset, size and address of the section .eh_frame; by the segment that points to it, or by its name."""
         for section in self._sections:
-            if self._section_name(section) == b".eh_frame" and section["type"] != _NOBITS:
-                offset, size = int(section["offset"]), int(section["size"])
-                self._slice(offset, size)
-                return offset, size, int(section["address"])
-        for segment in self._segments:
-            if segment["type"] == _EH_FRAME_HEADER:
-                return self._eh_frame_of_segment(int(segment["offset"]), int(segment["address"]))
+            if self._section_name(section) == b".eh_frame" and section.type != _NOBITS:
+                self._slice(section.offset, section.size)
+                return section.offset, section.size, section.address
+        for segment in self._of_type(_EH_FRAME_HEADER):
+            return self._eh_frame_of_segment(segment.offset, segment.address)
         return None
 
     def _eh_frame_of_segment(self, offset: int, address: int) -> tuple[int, int, int] | None:
-        version, encoding = self._slice(offset, 2).tolist()
+        version, encoding = self._slice(offset, 2)
         if version != 1 or encoding != 0x1B:  # a signed number of 32 bits, from its own address on
             return None
-        (distance,) = struct.unpack("<i", self._slice(offset + 4, 4).tobytes())
+        (distance,) = struct.unpack("<i", self._slice(offset + 4, 4))
         start = address + 4 + distance
-        for segment in self._loaded():
-            within = start - int(segment["address"])
-            if 0 <= within < int(segment["file_size"]):
-                at, size = int(segment["offset"]) + within, int(segment["file_size"]) - within
+        for segment in self._loaded:
+            within = start - segment.address
+            if 0 <= within < segment.file_size:
+                at, size = segment.offset + within, segment.file_size - within
                 self._slice(at, size)
                 return at, size, start
         return None
 
-    def _loaded(self) -> np.ndarray:
-        loaded: np.ndarray = self._segments[self._segments["type"] == _LOAD]
-        return loaded
+    def _of_type(self, kind: int) -> list[_Segment]:
+        return [segment for segment in self._segments if segment.type == kind]
+
+    @cached_property
+    def _loaded(self) -> list[_Segment]:
+        return self._of_type(_LOAD)
 
     def _code(self) -> Any:
-        found = self._loaded()
-        found = found[(found["flags"] & _EXECUTABLE) > 0]
-        code = ffi.new("struct code[]", len(found))
-        for at, segment in enumerate(found):
-            code[at].address, code[at].offset = int(segment["address"]), int(segment["offset"])
-            code[at].size = int(segment["file_size"])
-        return code
+        found = [segment for segment in self._loaded if segment.flags & _EXECUTABLE]
+        return ffi.new("struct code[]", [(each.address, each.offset, each.file_size) for each in found])
 
     # -- functions ------------------------------------------------------------------------------------------
 
     def function(self, offset: int) -> tuple[str, int] | None:
         """Name, as it is in the file, and first offset of the function at an offset; None if no symbol says it."""
         address = self._address(offset)
+        if address is None:
+            raise ElfError("an offset that is in no segment")
         symbol = self._symbol(address)
         return None if symbol is None else (symbol[0], offset - (address - symbol[1]))
 
@@ -253,25 +276,22 @@ class Elf:
         Without a symbol the name is empty, and the first offset is where the unwind table has a function begin. If
         that knows none either, it is the offset itself. Raises ElfError.
         """
-        places = np.array(offsets, "u8")
-        addresses, starts = self._addresses(places), self._entries
-        index = np.searchsorted(starts, addresses, side="right").astype("i8") - 1
-        begins = starts[np.maximum(index, 0)] if len(starts) else addresses
-        begins = np.where((index >= 0) & (addresses > 0), begins, addresses)
-        found = []
-        for place, address, begin in zip(offsets, addresses.tolist(), begins.tolist()):
-            symbol = self._symbol(address) if address else None
-            found.append((symbol[0], place - (address - symbol[1])) if symbol else ("", place - (address - begin)))
+        entries, found = self._entries, []
+        for offset, address in zip(offsets, self.addresses(offsets)):
+            symbol, begin = self._symbol(address) if address else None, address
+            if symbol is None and address:
+                index = bisect.bisect_right(entries, address) - 1
+                begin = entries[index] if index >= 0 else address
+            found.append((symbol[0], offset - (address - symbol[1])) if symbol else ("", offset - (address - begin)))
         return found
 
     def _symbol(self, address: int) -> tuple[str, int] | None:
         """Name and first address of the function at an address."""
-        starts, ends, names, strings = self._functions
-        index = int(np.searchsorted(starts, np.uint64(address), side="right")) - 1
-        # symbols of one place follow each other; one that has ended may lie within another
-        for candidate in range(index, max(-1, index - 8), -1):
-            if address < int(ends[candidate]):
-                return self._name(int(strings[candidate]), int(names[candidate])), int(starts[candidate])
+        functions, count = self._functions
+        at = lib.function_at(functions, count, address)
+        if at >= 0:
+            function = functions[at]
+            return self._name(function.strings, function.name), function.start
         return self._symbol_beside(address) or (self._embedded._symbol(address) if self._embedded is not None else None)
 
     def _symbol_beside(self, address: int) -> tuple[str, int] | None:
@@ -282,36 +302,24 @@ class Elf:
                 self.beside = None
         return None
 
-    def _addresses(self, offsets: np.ndarray) -> np.ndarray:
-        """Where offsets of the file are when it is loaded; 0 for those that are not."""
-        addresses: np.ndarray = np.zeros(len(offsets), "u8")
-        for segment in self._loaded():
-            start, size, address = segment["offset"], segment["file_size"], segment["address"]
-            is_in = (offsets >= start) & (offsets - start < size) & (addresses == 0)
-            addresses = np.where(is_in, offsets - start + address, addresses)
-        return addresses
-
     def addresses(self, offsets: Sequence[int]) -> list[int]:
         """Where offsets of the file are when it is loaded; 0 for those that are not."""
-        found: list[int] = self._addresses(np.array(offsets, "u8")).tolist()
-        return found
+        return [self._address(offset) or 0 for offset in offsets]
 
     @cached_property
-    def _entries(self) -> np.ndarray:
+    def _entries(self) -> memoryview:
         """First addresses of all functions that can be unwound, rising: from the index of the unwind table."""
-        none: np.ndarray = np.zeros(0, "u8")
-        for segment in self._segments[self._segments["type"] == _EH_FRAME_HEADER]:
-            offset, address = int(segment["offset"]), int(segment["address"])
-            version, pointer, count, table = self._slice(offset, 4).tolist()
+        for segment in self._of_type(_EH_FRAME_HEADER):
+            version, pointer, count, table = self._slice(segment.offset, 4)
             # pointers of 4 bytes, a count of 4, and a table of pairs, both from the segment's address on
             if (version, pointer, count, table) != (1, 0x1B, 0x03, 0x3B):
                 continue
-            (pairs,) = struct.unpack("<I", self._slice(offset + 8, 4).tobytes())
-            distances: np.ndarray = self._slice(offset + 12, 8 * min(pairs, MOST_SYMBOLS)).view("<i4")[::2]
-            found: np.ndarray = distances.astype("i8") + np.uint64(address).astype("i8")
-            entries: np.ndarray = np.sort(found[found > 0]).astype("u8")
-            return entries
-        return none
+            (pairs,) = struct.unpack("<I", self._slice(segment.offset + 8, 4))
+            pairs = min(pairs, MOST_SYMBOLS)
+            content = ffi.from_buffer("uint8_t[]", self._slice(segment.offset + 12, _PAIR_BYTES * pairs))
+            entries, spare = _numbers(pairs), _numbers(pairs)
+            return entries[: lib.read_entries(content, pairs, segment.address, _pointer(entries), _pointer(spare))]
+        return _numbers(0)
 
     @cached_property
     def _embedded(self) -> Elf | None:
@@ -319,7 +327,7 @@ class Elf:
         for section in self._sections:
             if self._section_name(section) == b".gnu_debugdata":
                 with contextlib.suppress(ElfError, lzma.LZMAError, EOFError):
-                    packed = self._slice(int(section["offset"]), min(int(section["size"]), _MOST_EMBEDDED)).tobytes()
+                    packed = self._slice(section.offset, min(section.size, _MOST_EMBEDDED))
                     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_EMBEDDED * 4)
                     return _without_embedded(Elf.within(unpacker.decompress(packed, _MOST_EMBEDDED)))
         return None
@@ -327,50 +335,62 @@ class Elf:
     def places(self, names: Sequence[str]) -> dict[str, int]:
         """The addresses, as the file has them, of what is called so, as far as it is there. Raises ElfError."""
         found: dict[str, int] = {}
-        for section in self._sections:
-            if section["type"] not in (_SYMTAB, _DYNSYM) or not int(section["link"]) < len(self._sections):
+        for section, table, count in self._symbol_tables():
+            if section.link >= len(self._sections):
                 continue
-            count = min(int(section["size"]) // _SYMBOL.itemsize, MOST_SYMBOLS)
-            symbols = self._table(_SYMBOL, int(section["offset"]), count)
-            strings = self._sections[int(section["link"])]
-            text = self._slice(int(strings["offset"]), min(int(strings["size"]), _MOST_STRINGS)).tobytes()
+            strings = self._sections[section.link]
+            text = bytes(self._slice(strings.offset, min(strings.size, _MOST_STRINGS)))
             for name in names:
-                for symbol in symbols[np.isin(symbols["name"], _ends(text, name)) & (symbols["section"] > 0)]:
-                    found.setdefault(name, int(symbol["value"]))
+                ends = _ends(text, name)
+                at = lib.first_called(table, count, ends, len(ends))
+                if at < count:
+                    (value,) = struct.unpack_from("<Q", ffi.buffer(table), _SYMBOL_BYTES * at + 8)
+                    found.setdefault(name, value)
         return found
 
-    def _defined(self, kind: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Of each table of symbols the section of their names, and those of this kind that the file itself has.
+    def _symbol_tables(self) -> Iterator[tuple[_Section, Any, int]]:
+        """Each table of symbols, as C has it, and how many are in it: MOST_SYMBOLS of all together, at most.
 
-        There are MOST_SYMBOLS of all tables at most, shape (n,). Raises ElfError.
+        Thousands of sections may be one and the same part of the file. Raises ElfError.
         """
         room = MOST_SYMBOLS
         for section in self._sections:
-            if section["type"] not in (_SYMTAB, _DYNSYM):
-                continue
-            count = min(int(section["size"]) // _SYMBOL.itemsize, room)
-            room -= count
-            symbols = self._table(_SYMBOL, int(section["offset"]), count)
-            yield int(section["link"]), symbols[((symbols["info"] & 15) == kind) & (symbols["section"] > 0)]
+            if section.type in (_SYMTAB, _DYNSYM):
+                count = min(section.size // _SYMBOL_BYTES, room)
+                room -= count
+                yield section, ffi.from_buffer("uint8_t[]", self._slice(section.offset, _SYMBOL_BYTES * count)), count
+
+    def _defined(self, *kinds: int) -> tuple[Any, int]:
+        """Symbols of these kinds that the file itself has (struct symbol[]), and how many they are. Raises ElfError."""
+        bits, tables = sum(1 << kind for kind in kinds), list(self._symbol_tables())
+        counts = [lib.find_symbols(table, count, bits, 0, ffi.NULL) for _, table, count in tables]
+        found, at = ffi.new("struct symbol[]", sum(counts)), 0
+        for (section, table, count), more in zip(tables, counts):
+            if at + more <= len(found):  # a file in memory may change meanwhile
+                at += lib.find_symbols(table, count, bits, min(section.link, 0xFFFF), found + at)
+        return found, at
 
     def named_functions(self) -> Iterator[tuple[str, int, int]]:
         """Name, as it is in the file, first address and size of each function that has its code there.
 
         Some are told twice, and several may have the same address. Raises ElfError.
         """
-        for link, symbols in self._defined(_FUNCTION):
-            for name, address, size in zip(*(symbols[each].tolist() for each in ("name", "value", "size"))):
-                with contextlib.suppress(ElfError):
-                    yield self._name(link, name), address, size
+        for address, end, name, strings, _ in self._named(_FUNCTION):
+            with contextlib.suppress(ElfError):
+                yield self._name(strings, name), address, end - address & _ADDRESSES if end else 0
         if self._embedded is not None:
             yield from self._embedded.named_functions()
 
     def named_variables(self) -> Iterator[str]:
         """The names, as they are in the file, of what is in its data. Some are told twice. Raises ElfError."""
-        for link, symbols in self._defined(_OBJECT):
-            for name in symbols["name"].tolist():
-                with contextlib.suppress(ElfError):
-                    yield self._name(link, name)
+        for _, _, name, strings, _ in self._named(_OBJECT):
+            with contextlib.suppress(ElfError):
+                yield self._name(strings, name)
+
+    def _named(self, kind: int) -> Iterator[tuple[int, ...]]:
+        """As struct symbol has them."""
+        found, count = self._defined(kind)
+        return _FOUND.iter_unpack(ffi.buffer(found, count * _FOUND.size))
 
     @cached_property
     def is_go(self) -> bool:
@@ -380,15 +400,15 @@ class Elf:
     @cached_property
     def is_stripped(self) -> bool:
         """Whether it has no symbols but those that other files use, if any."""
-        return self._embedded is None and not bool((self._sections["type"] == _SYMTAB).any())
+        return self._embedded is None and all(section.type != _SYMTAB for section in self._sections)
 
     def code(self, address: int, size: int) -> tuple[int, bytes]:
         """Where in the file the code at an address is, and its bytes. Raises ElfError."""
-        for segment in self._loaded():
-            within = address - int(segment["address"])
-            if segment["flags"] & _EXECUTABLE and within >= 0 and within + size <= int(segment["file_size"]):
-                at = int(segment["offset"]) + within
-                return at, self._slice(at, size).tobytes()
+        for segment in self._loaded:
+            within = address - segment.address
+            if segment.flags & _EXECUTABLE and within >= 0 and within + size <= segment.file_size:
+                at = segment.offset + within
+                return at, bytes(self._slice(at, size))
         raise ElfError("code that is in no segment")
 
     def largest_unnamed_function(self) -> tuple[int, int]:
@@ -396,64 +416,47 @@ class Elf:
         entries = self._entries
         if len(entries) < 2:
             return 0, 0
-        largest = int(np.argmax(np.diff(entries)))
-        first, end = int(entries[largest]), int(entries[largest + 1])
-        return first, first if np.any(self._functions[0] == entries[largest]) else end
+        largest = lib.widest_gap(_pointer(entries), len(entries))
+        first, end = entries[largest], entries[largest + 1]
+        functions, count = self._functions
+        last = lib.last_function(functions, count, first)
+        return first, first if last >= 0 and functions[last].start == first else end
 
     def start(self, address: int, offset: int) -> int:
         """Where its address 0 is in a process that has code of an offset at an address. Raises ElfError."""
-        for segment in self._loaded():
-            first = int(segment["offset"]) // _PAGE * _PAGE
-            if segment["flags"] & _EXECUTABLE and first <= offset < first + int(segment["file_size"]) + _PAGE:
-                return address - offset - (int(segment["address"]) - int(segment["offset"]))
+        for segment in self._loaded:
+            first = segment.offset // _PAGE * _PAGE
+            if segment.flags & _EXECUTABLE and first <= offset < first + segment.file_size + _PAGE:
+                return address - offset - (segment.address - segment.offset)
         raise ElfError("code that is in no segment")
 
-    def _address(self, offset: int) -> int:
-        for segment in self._loaded():
-            within = offset - int(segment["offset"])
-            if 0 <= within < int(segment["file_size"]):
-                return int(segment["address"]) + within & _ADDRESSES
-        raise ElfError("an offset that is in no segment")
+    def _address(self, offset: int) -> int | None:
+        """Where an offset of the file is when it is loaded; None if it is not."""
+        for segment in self._loaded:
+            within = offset - segment.offset
+            if 0 <= within < segment.file_size:
+                return within + segment.address & _ADDRESSES
+        return None
 
     @cached_property
-    def _functions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """First addresses, ends, and offsets of names in which section: of all functions, by their first address."""
-        parts: list[np.ndarray] = [np.zeros(0, _SYMBOL)]
-        owners: list[np.ndarray] = [np.zeros(0, "u4")]
-        room = MOST_SYMBOLS  # in all: thousands of sections may be one and the same part of the file
-        for section in self._sections:
-            if section["type"] in (_SYMTAB, _DYNSYM):
-                count = min(int(section["size"]) // _SYMBOL.itemsize, room)
-                room -= count
-                symbols = self._table(_SYMBOL, int(section["offset"]), count)
-                kind = symbols["info"] & 15
-                symbols = symbols[((kind == _FUNCTION) | (kind == _INDIRECT)) & (symbols["section"] > 0)]
-                parts.append(symbols)
-                owners.append(np.full(len(symbols), int(section["link"]), "u4"))
-        symbols = np.concatenate(parts)
-        # each column apart: what is sorted and searched lies together, and nothing else is kept
-        starts, sizes, names = (np.ascontiguousarray(symbols[name]) for name in ("value", "size", "name"))
-        order = np.argsort(starts, kind="stable")
-        starts, sizes, names, owner = starts[order], sizes[order], names[order], np.concatenate(owners)[order]
-        # written in assembler, some have no size: they last until the next one, or the end of their section
-        following = np.append(starts[1:], starts[-1:] + np.uint64(1))
-        sections = self._sections
-        number = np.minimum(symbols["section"][order], max(0, len(sections) - 1))
-        if len(sections):
-            following = np.minimum(following, sections["address"][number] + sections["size"][number])
-        return starts, np.where(sizes > 0, starts + sizes, following), names, owner
+    def _functions(self) -> tuple[Any, int]:
+        """All functions (struct symbol[]) by their first address, and how many they are. Raises ElfError."""
+        found, count = self._defined(_FUNCTION, _INDIRECT)
+        ends = [section.address + section.size & _ADDRESSES for section in self._sections]
+        lib.finish_functions(found, ffi.new("struct symbol[]", count), count, ffi.new("uint64_t[]", ends), len(ends))
+        return found, count
 
     def _name(self, section: int, offset: int) -> str:
         if not 0 <= section < len(self._sections):
             raise ElfError("a name in no section")
         strings = self._sections[section]
-        if offset >= int(strings["size"]):
+        if offset >= strings.size:
             raise ElfError("a name outside of its section")
-        at = int(strings["offset"]) + offset
+        at = strings.offset + offset
         if at >= self._content.size:
             raise ElfError("a name outside of the file")
         for longest in (256, MOST_NAME):
-            name, end, _ = self._slice(at, min(longest, self._content.size - at)).tobytes().partition(b"\0")
+            name, end, _ = bytes(self._slice(at, min(longest, self._content.size - at))).partition(b"\0")
             if end:
                 return name.decode("utf-8", "replace")
         raise ElfError("a name without an end")
@@ -461,20 +464,20 @@ class Elf:
     # -- tables of the file ---------------------------------------------------------------------------------
 
     @cached_property
-    def _sections(self) -> np.ndarray:
+    def _sections(self) -> list[_Section]:
         try:
-            return self._table(_SECTION, self._sections_at, self._section_count)
+            table = self._slice(self._sections_at, _SECTION.size * self._section_count)
         except ElfError:
-            none: np.ndarray = np.zeros(0, _SECTION)
-            return none  # stripped of them: segments still tell how to unwind
+            return []  # stripped of them: segments still tell how to unwind
+        return [_Section(*each) for each in _SECTION.iter_unpack(table)]
 
-    def _section_name(self, section: np.void) -> bytes:
+    def _section_name(self, section: _Section) -> bytes:
         if self._names_index >= len(self._sections):
             return b""
-        at = int(self._sections[self._names_index]["offset"]) + int(section["name"])
+        at = self._sections[self._names_index].offset + section.name
         if at >= self._content.size:
             return b""
-        return self._slice(at, min(32, self._content.size - at)).tobytes().partition(b"\0")[0]
+        return bytes(self._slice(at, min(32, self._content.size - at))).partition(b"\0")[0]
 
     def section(self, name: bytes, most: int) -> bytes:
         """A section's content, unpacked; empty if neither this file nor the one beside it has it.
@@ -482,33 +485,38 @@ class Elf:
         Raises ElfError if it has more than `most` bytes, or is packed in another way than by zlib.
         """
         for section in self._sections:
-            if self._section_name(section) == name and section["type"] != _NOBITS:
-                content, size = self._slice(int(section["offset"]), int(section["size"])), int(section["size"])
-                is_packed = bool(int(section["flags"]) & _COMPRESSED)
+            if self._section_name(section) == name and section.type != _NOBITS:
+                content, size = self._slice(section.offset, section.size), section.size
+                is_packed = bool(section.flags & _COMPRESSED)
                 if is_packed:
-                    way, _, size, _ = _COMPRESSION.unpack_from(content[: _COMPRESSION.size].tobytes())
+                    way, _, size, _ = _COMPRESSION.unpack_from(content)
                     if way != _BY_ZLIB:
                         raise ElfError("debug information that is packed in a way that is not known here")
                 if size > most:
                     raise ElfError(f"more than {most >> 20} MiB of {name.decode()}")
-                return _unpacked(content[_COMPRESSION.size :].tobytes(), size) if is_packed else content.tobytes()
+                return _unpacked(content[_COMPRESSION.size :], size) if is_packed else bytes(content)
         return self.beside.section(name, most) if self.beside is not None else b""
-
-    def _table(self, dtype: np.dtype[np.void], offset: int, count: int) -> np.ndarray:
-        table: np.ndarray = self._slice(offset, count * dtype.itemsize).view(dtype)
-        return table
 
     def text_at(self, offset: int, most: int) -> bytes:
         """The text that begins there in the file and ends with a NUL; empty if it is longer. Raises ElfError."""
         if not 0 <= offset < self._content.size:
             raise ElfError("a text outside of the file")
-        text, end, _ = self._slice(offset, min(most, self._content.size - offset)).tobytes().partition(b"\0")
+        text, end, _ = bytes(self._slice(offset, min(most, self._content.size - offset))).partition(b"\0")
         return text if end else b""
 
-    def _slice(self, offset: int, size: int) -> np.ndarray:
+    def _slice(self, offset: int, size: int) -> Bytes:
         if offset + size > self._content.size:
             raise ElfError("a part outside of the file")
         return self._content.read(offset, size)
+
+
+def _numbers(count: int) -> memoryview:
+    """Zeros of 64 bits, shape (count,): memory that is there once it is written to."""
+    return memoryview(mmap.mmap(-1, 8 * max(1, count), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast("Q")[:count]
+
+
+def _pointer(numbers: memoryview) -> Any:
+    return ffi.from_buffer("uint64_t[]", numbers)
 
 
 def _ends(text: bytes, name: str) -> list[int]:
@@ -521,7 +529,7 @@ def _ends(text: bytes, name: str) -> list[int]:
     return found
 
 
-def _unpacked(packed: bytes, size: int) -> bytes:
+def _unpacked(packed: Bytes, size: int) -> bytes:
     try:
         return zlib.decompressobj().decompress(packed, size) if size else b""
     except zlib.error:

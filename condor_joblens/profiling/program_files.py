@@ -20,6 +20,7 @@ from typing import Any
 
 from condor_joblens.common import descriptors
 from condor_joblens.profiling import debug_files, python, users_mounts
+from condor_joblens.profiling._eh_frame import ffi
 from condor_joblens.profiling.process import Mapping, Process, both_ends
 from condor_joblens.profiling.python import Interpreter
 from condor_joblens.profiling.reader_messages import MOST_MAPPINGS
@@ -199,9 +200,5 @@ def is_behind(file: int, mapping: Mapping) -> bool:
 
 
 def _address_of(memory: mmap.mmap) -> int:
-    import numpy as np
-
-    array = np.frombuffer(memory, "u1")
-    address = int(array.ctypes.data)
-    del array
-    return address
+    with ffi.from_buffer(memory) as content:
+        return int(ffi.cast("uintptr_t", content))

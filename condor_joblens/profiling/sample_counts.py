@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from condor_joblens.common import kernel_limits
 from condor_joblens.profiling.late_mappings import FILE_MASK, FILE_SHIFT, IN_FILE, OFFSET_MASK, LateMappings
 from condor_joblens.profiling.samples import (
@@ -192,9 +190,9 @@ def window_of(
     window = Window(run, counts.began, until, hz, left_out=counts.left_out)
     taken_apart = [(sample, HEAD.unpack_from(sample), _words(sample)) for sample in counts.samples]
     for sample, head, words in taken_apart:
-        if (words[head[7] : head[7] + head[8]] >> np.uint64(63)).any():
+        if max(words[head[7] : head[7] + head[8]].tolist(), default=0) & IN_FILE:
             late.prove(key_of(sample))
-    addresses = {int(word) for _, head, words in taken_apart for word in words[: head[7]]}
+    addresses = {word for _, head, words in taken_apart for word in words[: head[7]].tolist()}
     names = kernel_names(addresses)
     places: dict[int, int] = {}  # number of a file -> its place in the window
     frames: dict[int, Frame] = {}
@@ -247,9 +245,9 @@ def _calls(
     return (*calls, tuple(call)) if call else tuple(calls), has_all
 
 
-def _words(sample: bytes) -> np.ndarray:
-    words: np.ndarray = np.frombuffer(sample, "<u8", offset=HEAD.size)
-    return words
+def _words(sample: bytes) -> memoryview:
+    """What comes behind the head, numbers of 64 bits."""
+    return memoryview(sample)[HEAD.size :].cast("Q")
 
 
 def _kernel_frame(address: int, names: Mapping[int, str]) -> Frame:

@@ -17,13 +17,13 @@ import resource
 import select
 import signal
 import socket
+import struct
 import sys
 import time
+from array import array
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
 from condor_joblens.profiles import pprof
@@ -76,11 +76,6 @@ MOST_QUESTIONS = 8
 _NOWHERE = 0xFFFF  # PYTHON_NOWHERE
 _ROOM = 1 << 20  # for samples that are taken at once
 _MEMORY_BYTES = 512 << 20
-_SAMPLED: np.dtype[Any] = np.dtype(
-    [(name, "u8") for name in ("run", "samples", "not_ours", "lost", "waits", "waited_ns", "wait_stacks")]
-)
-"""struct sampled of joblens_profile.h."""
-
 _GAP = 1.0
 """Seconds: if nobody has looked for longer, it is said."""
 
@@ -105,6 +100,30 @@ _CALLS = (
 
 class Closed(Exception):
     """joblensd is gone."""
+
+
+class Counted(NamedTuple):
+    """What the kernel has counted of a slot: struct sampled of joblens_profile.h."""
+
+    run: int = 0
+    samples: int = 0
+    not_ours: int = 0
+    lost: int = 0
+    waits: int = 0
+    waited_ns: int = 0
+    wait_stacks: int = 0
+
+    @classmethod
+    def unpacked(cls, memory: bytes | memoryview, at: int = 0) -> Counted:
+        """The one that is there at a byte."""
+        return cls(*_COUNTED.unpack_from(memory, at))
+
+    def packed(self) -> bytes:
+        """As the kernel has it."""
+        return _COUNTED.pack(*self)
+
+
+_COUNTED = struct.Struct("=7Q")
 
 
 @dataclass
@@ -156,7 +175,7 @@ class _Job:
 
     run: int
     counts: Counts
-    counted: np.ndarray  # what the kernel had counted when the window began
+    counted: Counted  # what the kernel had counted when the window began
     window_seconds: float = FIRST_WINDOW_SECONDS
     opener: socket.socket | None = None
     has_asked: bool = False  # for the opener
@@ -350,8 +369,8 @@ class Reader:
         if self._ring == ffi.NULL:
             raise OSError(ffi.errno, os.strerror(ffi.errno))
         self._poll.register(ring, select.POLLIN)
-        self._sampled = _view(sampled, _SAMPLED.itemsize * slots).view(_SAMPLED)
-        self._addresses: np.ndarray = _view(addresses, 8 * (_NAMED_AT_ONCE + 1)).view("u8")
+        self._sampled = _view(sampled, _COUNTED.size * slots)
+        self._addresses = _view(addresses, 8 * (_NAMED_AT_ONCE + 1)).cast("Q")
 
     def _take_samples(self) -> None:
         """Counts what is in the ring, and looks at processes that it asks for."""
@@ -381,26 +400,28 @@ class Reader:
         now_counted = self._settled(slot) if seen_until else None
         counts = self._counts[run] = self._early.pop(run, Counts(time.time(), slot))
         counts.slot = slot
-        job = self._jobs[run] = _Job(run, counts, np.frombuffer(counted, _SAMPLED)[0].copy())
+        job = self._jobs[run] = _Job(run, counts, Counted.unpacked(counted))
         if seen_until and counts.began - seen_until > _GAP:
             job.unseen = ((seen_until, counts.began),)
-        if now_counted is not None and int(now_counted["run"]) == run:
+        if now_counted is not None and now_counted.run == run:
             known = sum(counts.samples.values()) + counts.left_out
-            job.lost = max(0, _grown(job.counted, now_counted, "samples", "lost", "not_ours") - known)
+            job.lost = max(0, _came(now_counted) - _came(job.counted) - known)
 
-    def _settled(self, slot: int) -> np.ndarray:
+    def _counted_now(self, slot: int) -> Counted:
+        return Counted.unpacked(self._sampled, _COUNTED.size * slot)
+
+    def _settled(self, slot: int) -> Counted:
         """What the kernel has counted of a slot when all of that has been taken from the ring.
 
         If samples come without a pause, as on very many CPUs, one or two of these may still be in the ring.
         """
         for _ in range(_TRIES):
-            counted: np.ndarray = self._sampled[slot].copy()
+            counted = self._counted_now(slot)
             time.sleep(_IN_FLIGHT_SECONDS)
             self._take_samples()
-            if self._sampled[slot] == counted:
+            if self._counted_now(slot) == counted:
                 break
-        settled: np.ndarray = self._sampled[slot].copy()
-        return settled
+        return self._counted_now(slot)
 
     def _end(self, run: int, _slot: int, ended: float, counted: bytes) -> None:
         """`ended`: when (Unix time); `counted`: of it, in all. If that is of another run, the slot was given away."""
@@ -423,21 +444,22 @@ class Reader:
         until = max(counts.began, min(time.time(), ended)) if is_last else time.time()
         window, waits = self._window(job, counts, until), self._window(job, counts.off_cpu(), until)
         # the slot may be another run's by now
-        after = np.frombuffer(counted, _SAMPLED)[0].copy() if counted else self._sampled[counts.slot].copy()
+        after = Counted.unpacked(counted) if counted else self._counted_now(counts.slot)
         _count_samples(job, window, after, is_last)
         _count_waits(job, waits, after)
-        if int(after["run"]) == job.run:  # what is counted and still in the ring is the next window's
-            after["samples"] = int(_counted_before(job)["samples"]) + _told(window) + window.lost + window.not_ours
+        if after.run == job.run:  # what is counted and still in the ring is the next window's
+            told = _counted_before(job).samples + _told(window) + window.lost + window.not_ours
+            after = after._replace(samples=told)
         lost, window.lost = job.lost + job.refused, window.lost + job.refused
         self._begin_window(job, until, after)
         self._tell_steady(job, window)
         self._keep_both(job, window, waits, is_last)
         job.before.append(_Before(window.began, until, _told(window) + window.lost))
-        self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, lost, after.tobytes()))
+        self._say(messages.SEEN, messages.SEEN_OF.pack(job.run, until, lost, after.packed()))
         job.close_by, job.is_asked, job.unseen, job.lost, job.refused = 0.0, False, (), 0, 0
         job.forget_unused_codes()
 
-    def _begin_window(self, job: _Job, now: float, counted: np.ndarray) -> None:
+    def _begin_window(self, job: _Job, now: float, counted: Counted) -> None:
         """What waits to be told of crashes goes over into it."""
         before = job.counts
         job.counted, job.late = counted, LateMappings()
@@ -559,7 +581,7 @@ class Reader:
         missing = sorted(addresses - self._names.keys())
         for at in range(0, len(missing), _NAMED_AT_ONCE):
             some = missing[at : at + _NAMED_AT_ONCE]
-            self._addresses[1 : 1 + len(some)] = some
+            self._addresses[1 : 1 + len(some)] = array("Q", some)
             self._addresses[0] = len(some)
             descriptor = self._ask(messages.NAMES)
             if descriptor < 0:
@@ -746,11 +768,11 @@ class Reader:
 
     # -- tables in the kernel -------------------------------------------------------------------------------------
 
-    def _put_rows(self, number: int, rows: np.ndarray) -> bool:
+    def _put_rows(self, number: int, rows: memoryview) -> bool:
         table = self._ask(messages.ROWS, messages.ROWS_OF.pack(number, len(rows)))
         if table < 0:
             return False
-        view: np.ndarray = _view(table, 8 * (len(rows) + 1)).view("u8")
+        view = _view(table, 8 * (len(rows) + 1)).cast("Q")
         view[0] = len(rows)
         view[1 : len(rows) + 1] = rows
         self._say(messages.PUT, messages.FILE.pack(number))
@@ -765,17 +787,18 @@ def _told(window: Window) -> int:
     return sum(window.stacks.values()) + window.left_out
 
 
-def _counted_before(job: _Job) -> np.ndarray:
+def _counted_before(job: _Job) -> Counted:
     """What the kernel had counted of the run when its window began; nothing, if that was of another run."""
-    return job.counted if int(job.counted["run"]) == job.run else np.zeros((), _SAMPLED)
+    return job.counted if job.counted.run == job.run else Counted()
 
 
-def _count_samples(job: _Job, window: Window, after: np.ndarray, is_last: bool) -> None:
+def _count_samples(job: _Job, window: Window, after: Counted, is_last: bool) -> None:
     """Its numbers, of what the kernel has counted. What is not there of the last window will not come any more."""
-    if int(after["run"]) == job.run:
+    if after.run == job.run:
         before = _counted_before(job)
-        for name in ("samples", "not_ours", "lost"):
-            setattr(window, name, max(0, int(after[name]) - int(before[name])))
+        window.samples = max(0, after.samples - before.samples)
+        window.not_ours = max(0, after.not_ours - before.not_ours)
+        window.lost = max(0, after.lost - before.lost)
     window.samples = max(window.samples - window.lost - job.lost, _told(window))
     if is_last:
         missing = max(0, window.samples - window.not_ours - _told(window))
@@ -784,31 +807,29 @@ def _count_samples(job: _Job, window: Window, after: np.ndarray, is_last: bool) 
     window.lost += job.lost
 
 
-def _count_waits(job: _Job, waits: Window, after: np.ndarray) -> None:
+def _count_waits(job: _Job, waits: Window, after: Counted) -> None:
     """The same, of what has waited: `lost` is what no stack stands for."""
     waits.is_off_cpu = True
-    if int(after["run"]) == job.run:
+    if after.run == job.run:
         before = _counted_before(job)
-        waits.waits, waits.samples, waits.taken = (
-            max(0, int(after[name]) - int(before[name])) for name in ("waits", "waited_ns", "wait_stacks")
-        )
+        waits.waits = max(0, after.waits - before.waits)
+        waits.samples = max(0, after.waited_ns - before.waited_ns)
+        waits.taken = max(0, after.wait_stacks - before.wait_stacks)
     waits.lost, waits.samples = max(0, waits.samples - _told(waits)), _told(waits)
 
 
-def _grown(before: np.ndarray, after: np.ndarray, first: str, *less: str) -> int:
-    """By how much a number of struct sampled has grown, less some others."""
-    grown = {name: int(after[name]) - int(before[name]) for name in (first, *less)}
-    return grown[first] - sum(grown[name] for name in less)
+def _came(counted: Counted) -> int:
+    """How many samples the ring has had."""
+    return counted.samples - counted.lost - counted.not_ours
 
 
-def _view(descriptor: int, size: int) -> np.ndarray:
+def _view(descriptor: int, size: int) -> memoryview:
     """The memory of a map, which stays as long as this has it; the descriptor is closed."""
     try:
         memory = mmap.mmap(descriptor, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
     finally:
         os.close(descriptor)
-    view: np.ndarray = np.frombuffer(memory, "u1", size)
-    return view
+    return memoryview(memory)[:size]
 
 
 def _mappings(told: Any) -> list[list[Any]]:

@@ -14,8 +14,6 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from condor_joblens.profiling import debug_files
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.profiling.fair_shares import FairShares
@@ -41,10 +39,10 @@ class _File:
 
 
 class UnwindTables:
-    """Files by number, from 1 on. `put` makes a table of rows (n,) of u8 for a number, and says whether it could."""
+    """Files by number, from 1 on. `put` makes a table of rows (Elf.rows) for a number, and says whether it could."""
 
     def __init__(
-        self, most_bytes: int, most_files: int, put: Callable[[int, np.ndarray], bool], drop: Callable[[int], None]
+        self, most_bytes: int, most_files: int, put: Callable[[int, memoryview], bool], drop: Callable[[int], None]
     ) -> None:
         self._most_bytes, self._most_files = most_bytes, most_files
         self._put, self._drop = put, drop
@@ -143,7 +141,7 @@ class UnwindTables:
     def _make(self, run: int, number: int, *, may_be_own: bool) -> None:
         """A table for a file, if there is room for one of this run."""
         file = self._files[number]
-        rows: np.ndarray = np.zeros(0, "u8")
+        rows = memoryview(b"")
         with contextlib.suppress(ElfError, OSError, MemoryError):
             rows = Elf.unmapped(file.descriptor).rows
         size = _ROW_BYTES * (len(rows) + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from condor_joblens.shm import layout
@@ -56,6 +58,14 @@ def _eh_frame() -> bytes:
     return common + (4 + len(function)).to_bytes(4, "little") + (len(common) + 4).to_bytes(4, "little") + function
 
 
+def _symbols() -> bytes:
+    """An address, and symbols: two functions that do not lie in their order, the second without a size, and data."""
+    found = [(1, 2, 1, 0x1080, 0), (7, 2, 1, 0x1000, 0x40), (9, 1, 2, 0x3000, 8)]
+    return struct.pack("<Q", 0x1010) + b"".join(
+        struct.pack("<IBBHQQ", name, kind, 0, section, value, size) for name, kind, section, value, size in found
+    )
+
+
 SEEDS: dict[str, list[bytes]] = {
     "shm_rows": [_shared_memory(layout.ROWS_MAGIC)],
     "shm_events": [bytes(8) + _shared_memory(layout.EVENTS_MAGIC)],
@@ -68,6 +78,7 @@ SEEDS: dict[str, list[bytes]] = {
         b"8192\n",
     ],
     "eh_frame": [_eh_frame() + bytes(4)],
+    "elf_symbols": [_symbols()],
     "process_ring": [_in_ring(_processes())],
     "event_records": [_processes().tobytes()],
 }

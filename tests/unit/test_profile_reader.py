@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from condor_joblens.agent.profiles import Profiles
@@ -23,10 +22,10 @@ from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling import sample_reader
 from condor_joblens.profiling.python_offsets import Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
-from condor_joblens.profiling.sample_reader import MOST_PYTHONS, Reader, _Job, _Look
+from condor_joblens.profiling.sample_reader import MOST_PYTHONS, Counted, Reader, _Job, _Look
 from condor_joblens.profiling.samples import Frame, Kind
 from condor_joblens.profiling.unwind_tables import NO_PLACE
-from condor_joblens.tracer import map_changes, map_layout
+from condor_joblens.tracer import map_changes
 from condor_joblens.tracer.map_changes import MapChanges
 from condor_joblens.tracer.sensors.profile import Profile as ProfileSensor
 
@@ -149,7 +148,7 @@ def test_a_python_that_is_looked_at_again_keeps_the_names_of_its_functions(
 ) -> None:
     """As it is when it loads a module with a library: samples of the present window have been counted by them."""
     reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
-    job = _Job(1, Counts(0.0, 0), np.zeros(1))
+    job = _Job(1, Counts(0.0, 0), Counted())
     before = python_of(reader, job, 10, 8, 16)
     assert python_of(reader, job, 10) is before and len(before.codes) == 2
 
@@ -157,7 +156,7 @@ def test_a_python_that_is_looked_at_again_keeps_the_names_of_its_functions(
 def test_what_was_known_of_pythons_that_have_ended_makes_room(channel: tuple[socket.socket, socket.socket]) -> None:
     """A job that starts one after the other has names to its end."""
     reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
-    job = _Job(1, Counts(0.0, 0), np.zeros(1))
+    job = _Job(1, Counts(0.0, 0), Counted())
     channel[0].setblocking(False)
     for pid in range(1, 3 * MOST_PYTHONS):
         python_of(reader, job, pid, 8)
@@ -175,7 +174,7 @@ def test_functions_that_no_sample_has_any_more_make_room(
 ) -> None:
     """As of a program that makes new ones all the time."""
     reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
-    job = _Job(1, Counts(0.0, 0), np.zeros(1))
+    job = _Job(1, Counts(0.0, 0), Counted())
     found = python_of(reader, job, 10, *range(8, 808, 8))
     key, known, kept = found.process.key, job.code_bytes, (800, 5)
     assert sample_reader._frame_of_python(job, key, kept, 0) == Frame(Kind.PYTHON, function="f", source="fit.py")
@@ -370,9 +369,7 @@ def test_what_a_reader_has_not_confirmed_of_runs_that_ended_the_next_one_is_told
 
 def counted_of(run: int, samples: int) -> bytes:
     """What the kernel has counted of a run."""
-    counted = np.zeros((), map_layout.SAMPLED)
-    counted["run"], counted["samples"] = run, samples
-    return counted.tobytes()
+    return Counted(run, samples).packed()
 
 
 def test_a_reader_that_takes_nothing_is_named_in_the_log(channel: tuple[socket.socket, socket.socket]) -> None:

@@ -23,6 +23,7 @@ from condor_joblens.profiling.sample_counts import (
     WHOLE,
     Counts,
 )
+from condor_joblens.profiling.sample_reader import Counted
 from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, NO_PLACE, FileKey, Frame, Kind, MappedFile, Stack
 from condor_joblens.profiling.wait_words import waited_in
 from condor_joblens.tracer import map_layout
@@ -67,7 +68,8 @@ def test_the_layout_is_that_of_the_kernel() -> None:
     assert HEAD.size == ffi.sizeof("struct sample")
     assert ffi.offsetof("struct sample", "flags") == sample_counts._FLAGS_AT
     assert ffi.sizeof("struct python_process") == reader_messages.PYTHON_PROCESS.size
-    assert ffi.sizeof("struct sampled") == map_layout.SAMPLED.itemsize
+    assert ffi.sizeof("struct sampled") == map_layout.SAMPLED.itemsize == len(Counted().packed())
+    assert Counted._fields == map_layout.SAMPLED.names
 
 
 def test_equal_samples_are_counted_and_one_that_asks_is_equal_to_one_that_does_not() -> None:

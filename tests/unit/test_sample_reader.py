@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -56,3 +58,10 @@ def test_it_draws_without_opening_a_file() -> None:
 def test_what_it_reads_it_reads_still() -> None:
     with open("/etc/passwd", "rb") as file, contextlib.closing(socket.socketpair()[0]):
         assert not refused(lambda: os.pread(file.fileno(), 10, 0))
+
+
+@pytest.mark.parametrize("unwanted", ["numpy", "ssl", "asyncio"])
+def test_what_it_loads_is_small(unwanted: str) -> None:
+    """There is one on each node, all the time: numpy alone would be half of its memory."""
+    code = f"import sys, {sample_reader.__name__}; sys.exit({unwanted!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

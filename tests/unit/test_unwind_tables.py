@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,7 @@ class Kernel:
     def __init__(self) -> None:
         self.tables: dict[int, int] = {}  # file -> rows
 
-    def put(self, number: int, rows: np.ndarray) -> bool:
+    def put(self, number: int, rows: memoryview) -> bool:
         self.tables[number] = len(rows)
         return True
 
