@@ -43,6 +43,13 @@ class Mapping:
         """Whether reading it can't wait for a file that does not answer."""
         return (not self.inode and not self.path.startswith("[v")) or self.path.startswith(("/dev/shm/", "/memfd:"))
 
+    def is_told_by(self, status: os.stat_result) -> bool:
+        """Whether it is surely the file that stat(2) tells of. With layers of file systems, that tells something else.
+
+        Whoever is told no has to map the file: then the kernel shows both in the same way.
+        """
+        return self.inode != 0 and (os.makedev(*self.device), self.inode) == (status.st_dev, status.st_ino)
+
     def is_same_file(self, other: Mapping) -> bool:
         """Whether a file is behind both, and the same."""
         return self.inode != 0 and (self.device, self.inode) == (other.device, other.inode)

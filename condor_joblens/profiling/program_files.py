@@ -3,7 +3,7 @@
 It tells mappings, opens files, and looks up what was thrown (thrown.py).
 
 It serves until its socket is closed. A file on a dead mount never opens. So an alarm, which begins with each
-question, ends the child, and the reader goes on without that file.
+question and with each file, ends the child, and the reader goes on without that file.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ MOST_ANSWER = 150_000
 MOST_FILES = 2
 """Descriptors in an answer: of a program's file, and of the one that has its symbols."""
 
+OPEN_AT_ONCE = 32
+"""Files that are asked for in one packet, in the order in which they are answered. The kernel bounds how many
+descriptors of a user are on their way: with those of symbols this is a quarter of what the child may have."""
+
 MAPPINGS_AT_ONCE = 25
 """In one packet, with paths of up to 4096 bytes, each of which can be six characters of JSON."""
 
@@ -71,9 +75,14 @@ def serve(channel: socket.socket) -> None:
             codes = [(int(address), int(identity)) for address, identity in request["codes"]]
             pythons.tell_codes(channel, int(request["of"]), codes)
         elif "python" in request:
-            pythons.tell(channel, Process(int(request["python"])))
+            # another question about the same one comes if it has read its program by then: its mappings are read anew
+            process, last = last, None
+            pid = int(request["python"])
+            pythons.tell(channel, process if process is not None and process.pid == pid else Process(pid))
         elif last is not None:
-            _open_file(channel, last, int(request["open"]))
+            for address in request["open"]:
+                signal.setitimer(signal.ITIMER_REAL, ANSWER_SECONDS)
+                _open_file(channel, last, int(address))
 
 
 class Pythons:
@@ -190,10 +199,9 @@ def open_plain(path: str) -> int:
 
 
 def is_behind(file: int, mapping: Mapping) -> bool:
-    """Whether this is the file of a mapping, compared as the kernel shows mappings.
-
-    With layers of file systems, stat(2) says something else.
-    """
+    """Whether this is the file of a mapping, compared as the kernel shows mappings if stat(2) does not say it."""
+    if mapping.is_told_by(os.fstat(file)):
+        return True
     with mmap.mmap(file, 1, prot=mmap.PROT_READ) as memory:
         ours = Process(os.getpid()).mapping_from(_address_of(memory))
     return ours is not None and (ours.device, ours.inode) == (mapping.device, mapping.inode)

@@ -22,6 +22,7 @@ import sys
 import time
 from array import array
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,7 +136,9 @@ class _Look:
 
     process: Process
     mappings: list[list[Any]] = field(default_factory=list)
-    to_open: list[list[Any]] = field(default_factory=list)
+    to_open: list[list[Any]] = field(default_factory=list)  # the last one first
+    asked: int = 0  # of these, so many are on their way
+    has_asked_python: bool = False
     times: int = 0  # that it was asked for its Python before
 
 
@@ -406,6 +409,7 @@ class Reader:
         if now_counted is not None and now_counted.run == run:
             known = sum(counts.samples.values()) + counts.left_out
             job.lost = max(0, _came(now_counted) - _came(job.counted) - known)
+        self._want_opener(job)  # the first sample will ask for it, and it takes a while
 
     def _counted_now(self, slot: int) -> Counted:
         return Counted.unpacked(self._sampled, _COUNTED.size * slot)
@@ -595,9 +599,8 @@ class Reader:
     def _look(self, job: _Job) -> None:
         """Begins to look at the next process of a run, if it is its turn."""
         if job.opener is None:
-            if not job.has_asked and job.waiting:
-                job.has_asked = True
-                self._say(messages.OPENER, messages.NUMBER.pack(job.run))
+            if job.waiting:
+                self._want_opener(job)
             return
         if job.look is None and job.waiting:
             process = job.waiting.popleft()
@@ -605,6 +608,11 @@ class Reader:
             self._ask_opener(job, {"maps": process.pid})
         elif job.look is None:
             self._ask_codes(job)
+
+    def _want_opener(self, job: _Job) -> None:
+        if not job.has_asked:
+            job.has_asked = True
+            self._say(messages.OPENER, messages.NUMBER.pack(job.run))
 
     def _take_opener(self, given: list[int], run: int) -> None:
         job = self._jobs.get(run)
@@ -615,6 +623,8 @@ class Reader:
             job.opener = socket.socket(fileno=given[0])
             self._poll.register(job.opener.fileno(), select.POLLIN)
             self._look(job)
+        else:  # it may be there when a process asks, if none has so far
+            job.has_asked = bool(job.waiting)
 
     def _ask_opener(self, job: _Job, question: dict[str, Any]) -> None:
         assert job.opener is not None
@@ -637,7 +647,10 @@ class Reader:
                 if answer["more"]:
                     return
                 new = {(each[3], each[4]): each for each in look.mappings if each[4]}
+                self._know_again(job, new)
                 look.to_open = [each for key, each in new.items() if self._is_to_be_opened(job.files.get(key))]
+                self._go_on_opening(job, look)
+                return
             elif "python" in answer:
                 self._put_python(job, look, answer)
                 self._next_look(job)
@@ -650,14 +663,31 @@ class Reader:
             else:
                 _, _, _, device, inode, path = look.to_open.pop()
                 job.files[device, inode] = self._tables.add(job.run, given[0], path, *given[1:]) if given else 0
+                look.asked -= 1
+                self._go_on_opening(job, look)
         except (OSError, ValueError, KeyError, IndexError, TypeError):
             self._lose_opener(job)
-            return
-        if look.to_open:
-            self._ask_opener(job, {"open": look.to_open[-1][0]})
-        else:
-            self._put_mappings(job, look)
+
+    def _know_again(self, job: _Job, mapped: Iterable[tuple[int, int]]) -> None:
+        """Files of root that another job has are not opened once more; by device and inode."""
+        for device, inode in mapped:
+            if not job.files.get((device, inode)):
+                number = self._tables.known(job.run, device, inode)
+                if number:
+                    job.files[device, inode] = number
+
+    def _go_on_opening(self, job: _Job, look: _Look) -> None:
+        """Asks for the next files if none is on its way, and behind the last ones for the process's Python."""
+        job.until = time.monotonic() + program_files.ANSWER_SECONDS + 1
+        if look.to_open and not look.asked:
+            addresses = [each[0] for each in look.to_open[: -program_files.OPEN_AT_ONCE - 1 : -1]]
+            look.asked = len(addresses)
+            self._ask_opener(job, {"open": addresses})
+        if look.asked == len(look.to_open) and not look.has_asked_python:
+            look.has_asked_python = True
             self._ask_opener(job, {"python": look.process.pid})
+        if not look.to_open:
+            self._put_mappings(job, look)
 
     def _is_to_be_opened(self, number: int | None) -> bool:
         """Whether a file has not been asked for, or had to give way and may have a place; 0: it can't be had."""

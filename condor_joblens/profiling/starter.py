@@ -34,9 +34,9 @@ MOST_GIVEN = 2
 
 _MEMORY_BYTES = 512 << 20
 _DESCRIPTORS = 256
-_CALLS = (*SERVES, "capset", "ioctl", "mbind", "pidfd_open", "pidfd_send_signal")
-"""Its own, and what its children do before they have their list, which can't have more; numpy's linear algebra places
-its memory. Those that may have certain arguments alone are in `OwnerStarter.confine`."""
+_CALLS = (*SERVES, "capset", "ioctl", "pidfd_open", "pidfd_send_signal")
+"""Its own, and what its children do before they have their list, which can't have more. Those that may have certain
+arguments alone are in `OwnerStarter.confine`."""
 
 _TALKS = (*seccomp.INTERPRETERS, "recvmsg", "sendmsg", "sendto")  # over its socket, which is there already
 
@@ -123,8 +123,6 @@ class OwnerStarter(Starter):
     def _loaded(self) -> Look:
         """What a child runs. It is loaded with the first look, and every child has it then."""
         if self._look is None:
-            # numpy's linear algebra starts a thread a core when it is imported, and a child has one thread alone
-            os.environ["OPENBLAS_NUM_THREADS"] = "1"
             from condor_joblens.profiling import look
 
             look.warm_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from dataclasses import dataclass
 
 from condor_joblens.profiling import debug_files
@@ -56,8 +57,8 @@ class Files:
     def _open(self, process: Process, mapping: Mapping) -> Elf | None:
         for path in paths_of(process, mapping):
             with contextlib.suppress(OSError, ElfError):
-                elf = _opened(path)
-                if self._is_same(elf, mapping):
+                elf, status = _opened(path)
+                if mapping.is_told_by(status) or self._is_same(elf, mapping):
                     self._find_symbols(elf)
                     return elf
         return None
@@ -89,17 +90,18 @@ def paths_of(process: Process, mapping: Mapping) -> list[str]:
     return list(dict.fromkeys((process.root + mapping.path, inside, process.root.removesuffix("root") + "exe")))
 
 
-def _opened(path: str) -> Elf:
+def _opened(path: str) -> tuple[Elf, os.stat_result]:
     """Raises OSError and ElfError. A device or a FIFO in its place is not opened at all."""
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        if (os.fstat(place).st_mode & 0o170000) != 0o100000:
+        status = os.fstat(place)
+        if not stat.S_ISREG(status.st_mode):
             raise ElfError("no plain file")
         file = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(place)
     try:
-        return Elf(file)
+        return Elf(file), status
     finally:
         os.close(file)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from condor_joblens.profiling import calls
-from condor_joblens.tracer import map_layout
 
 MOST_BYTES = 16 << 20
 """What is read of the iterator: some ten thousand threads."""
 
-NO_CALL = (1 << 64) - 1
+REPORT = struct.Struct("=IIIIIIQQ6Q3QQI16s4x")
+"""struct thread_report of joblens_evidence.h."""
+
+IS_OWNERS, HAS_REGISTERS, IS_ZOMBIE = 1, 2, 4
+"""enum thread_flags"""
 
 # include/linux/sched.h
 _SLEEPS, _UNINTERRUPTIBLE, _STOPPED, _TRACED, _NO_LOAD, _FROZEN = 1, 2, 4, 8, 0x400, 0x8000
@@ -44,12 +47,14 @@ class Thread:
 
 def parse(data: bytes) -> list[Thread]:
     """The threads in what the iterator wrote. Raises ValueError if it is cut off."""
-    threads, at, size = [], 0, map_layout.THREAD_REPORT.itemsize
+    threads, at = [], 0
     while at < len(data):
-        report = np.frombuffer(data, map_layout.THREAD_REPORT, 1, at)[0]
-        at += size
+        if at + REPORT.size > len(data):
+            raise ValueError("half a thread")
+        report = REPORT.unpack_from(data, at)
+        at += REPORT.size
         frames = []
-        for _ in range(int(report["kernel_frames"])):
+        for _ in range(report[-2]):
             end = data.index(b"\n", at)
             frames.append(data[at:end].decode("ascii", "replace"))
             at = end + 1
@@ -62,24 +67,24 @@ def function(frame: str) -> str:
     return frame.partition("+")[0]
 
 
-def _thread(report: np.void, frames: tuple[str, ...]) -> Thread:
-    flags = int(report["flags"])
-    has_registers = bool(flags & map_layout.THREAD_HAS_REGISTERS)
-    number = int(report["call"]) & NO_CALL
-    in_call = has_registers and number < 1 << 31
+def _thread(report: tuple[Any, ...], frames: tuple[str, ...]) -> Thread:
+    tid, pid, parent, inner_tid, state, flags, waited_ns, call, *words, _, name = report
+    arguments, registers, thread_pointer = tuple(words[:6]), tuple(words[6:9]), words[9]
+    has_registers = bool(flags & HAS_REGISTERS)
+    in_call = has_registers and call < 1 << 31
     return Thread(
-        tid=int(report["tid"]),
-        pid=int(report["tgid"]),
-        parent=int(report["parent_tgid"]),
-        inner_tid=int(report["inner_tid"]),
-        name=bytes(report["name"]).decode("utf-8", "replace"),
-        state=_letter(int(report["state"]), bool(flags & map_layout.THREAD_IS_ZOMBIE)),
-        is_owners=bool(flags & map_layout.THREAD_IS_OWNERS),
-        waited=int(report["waited_ns"]) * 1e-9,
-        call=calls.name(number) if in_call else "",
-        arguments=tuple(int(argument) for argument in report["arguments"]) if in_call else (),
-        registers=(int(report["ip"]), int(report["sp"]), int(report["bp"])) if has_registers else None,
-        thread_pointer=int(report["thread_pointer"]) if has_registers else 0,
+        tid=tid,
+        pid=pid,
+        parent=parent,
+        inner_tid=inner_tid,
+        name=name.rstrip(b"\0").decode("utf-8", "replace"),
+        state=_letter(state, bool(flags & IS_ZOMBIE)),
+        is_owners=bool(flags & IS_OWNERS),
+        waited=waited_ns * 1e-9,
+        call=calls.name(call) if in_call else "",
+        arguments=arguments if in_call else (),
+        registers=registers if has_registers else None,
+        thread_pointer=thread_pointer if has_registers else 0,
         kernel=frames,
     )
 

@@ -38,6 +38,11 @@ class _File:
     runs: set[int] = field(default_factory=set)  # that have it
 
 
+def key_of(status: os.stat_result) -> FileKey:
+    """Which file stat(2) tells of."""
+    return FileKey(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+
+
 class UnwindTables:
     """Files by number, from 1 on. `put` makes a table of rows (Elf.rows) for a number, and says whether it could."""
 
@@ -49,6 +54,7 @@ class UnwindTables:
         self._files: dict[int, _File] = {}
         self._numbers: dict[tuple[int, FileKey], int] = {}
         self._of_key: dict[FileKey, set[int]] = {}  # of several runs
+        self._of_roots: dict[tuple[int, int], int] = {}  # those of root's, by device and inode: the latest number
         self._tables, self._places = FairShares(), FairShares()
         self._last = 0
         self.bytes = 0
@@ -79,14 +85,12 @@ class UnwindTables:
             status = os.fstat(descriptor)
         except OSError:
             return 0, False
-        key = FileKey(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+        key = key_of(status)
         is_roots = status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         owner = 0 if is_roots else run
         number = self._numbers.get((owner, key), 0)
         if number:
-            self._files[number].runs.add(run)
-            self._runs_changed(number)
-            self.used(run, number)
+            self._found(run, number)
             return number, False
         if not self.has_place and not self._make_place(run):
             return NO_PLACE, False
@@ -94,9 +98,32 @@ class UnwindTables:
         file = _File(MappedFile(key, path[-MOST_TEXT:], is_roots), descriptor, owner, symbols, runs={run})
         self._files[number], self._numbers[owner, key] = file, number
         self._of_key.setdefault(key, set()).add(number)
+        if is_roots:
+            self._of_roots[key.device, key.inode] = number
         self._places.put(number, 1, file.runs)
         self._make(run, number, may_be_own=True)
         return number, True
+
+    def _found(self, run: int, number: int) -> None:
+        """It is a file of this run as well."""
+        self._files[number].runs.add(run)
+        self._runs_changed(number)
+        self.used(run, number)
+
+    def known(self, run: int, device: int, inode: int) -> int:
+        """The number of an open file of root's, which is this run's as well then; 0: there is none, or it has changed.
+
+        As long as it is open, no other file has its inode. With layers of file systems a mapping has another device
+        than stat(2) says: then it is not found.
+        """
+        number = self._of_roots.get((device, inode), 0)
+        if not number:
+            return 0
+        file = self._files[number]
+        if key_of(os.fstat(file.descriptor)) != file.mapped.key:
+            return 0
+        self._found(run, number)
+        return number
 
     def used(self, run: int, number: int) -> None:
         """It was in samples of a run a moment ago. A table that gave way comes back, if others have more by now."""
@@ -185,6 +212,8 @@ class UnwindTables:
             os.close(file.symbols)
         key = file.mapped.key
         del self._files[number], self._numbers[file.run, key]
+        if self._of_roots.get((key.device, key.inode)) == number:
+            del self._of_roots[key.device, key.inode]
         self._of_key[key].discard(number)
         if not self._of_key[key]:
             del self._of_key[key]

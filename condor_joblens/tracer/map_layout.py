@@ -61,7 +61,6 @@ SERVER_KEY = _dtype("struct server_key")
 SERVER = _dtype("struct server")
 FUSE_MOUNTED = _dtype("struct fuse_mounted")
 EVIDENCE_QUESTION = _dtype("struct evidence_question")
-THREAD_REPORT = _dtype("struct thread_report")
 PROFILED = _dtype("struct profiled")
 SAMPLED = _dtype("struct sampled")
 RECORDED = _dtype("struct recorded")
@@ -89,8 +88,6 @@ PROCESS_EXEC, PROCESS_EXIT = int(lib.PROCESS_EXEC), int(lib.PROCESS_EXIT)
 PROCESS_MAIN, PROCESS_OOM_VICTIM = int(lib.PROCESS_MAIN), int(lib.PROCESS_OOM_VICTIM)
 COMMAND_BYTES = int(lib.COMMAND_BYTES)
 KERNEL_FRAMES = int(lib.KERNEL_FRAMES)
-THREAD_IS_OWNERS, THREAD_IS_ZOMBIE = int(lib.THREAD_IS_OWNERS), int(lib.THREAD_IS_ZOMBIE)
-THREAD_HAS_REGISTERS = int(lib.THREAD_HAS_REGISTERS)
 
 WRAPPERS_MOST: dict[str, int] = {
     "executed": int(lib.WRAPPERS_PROGRAMS),

@@ -42,7 +42,7 @@ class Opener:
 
     def open(self, address: int) -> int | None:
         """The file behind a mapping of the process whose mappings were told last."""
-        if not self._ask({"open": address}):
+        if not self._ask({"open": [address]}):
             return None
         _, given = self._answer()
         close(given[1:])

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 from condor_joblens.profiling._eh_frame import ffi, lib
+from condor_joblens.tracer._bpf import ffi as kernel_ffi
+from condor_joblens.tracer._bpf import lib as kernel_lib
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -623,6 +625,22 @@ def test_the_iterators_output_that_is_cut_off_is_no_thread() -> None:
     with pytest.raises(ValueError):
         threads.parse(b"x" * 10)
     assert threads.parse(b"") == []
+
+
+def test_a_threads_report_is_as_the_kernels_program_writes_it() -> None:
+    """joblens_evidence.h has it."""
+    flags = kernel_lib.THREAD_IS_OWNERS, kernel_lib.THREAD_HAS_REGISTERS, kernel_lib.THREAD_IS_ZOMBIE
+    assert flags == (threads.IS_OWNERS, threads.HAS_REGISTERS, threads.IS_ZOMBIE)
+    report = kernel_ffi.new("struct thread_report *", {"tid": 7, "tgid": 5, "parent_tgid": 1, "inner_tid": 3})
+    report.flags = flags[0] | flags[1]
+    report.state, report.waited_ns, report.call, report.arguments[5] = 1, 10**9, (1 << 64) - 1, 6
+    report.ip, report.sp, report.bp, report.thread_pointer, report.kernel_frames = 11, 12, 13, 14, 1
+    report.name = b"worker"
+    (found,) = threads.parse(bytes(kernel_ffi.buffer(report)) + b"pipe_read+0x1/0x2\n")
+    assert found == Thread(7, 5, 1, 3, "worker", "S", True, 1.0, "", (), (11, 12, 13), 14, ("pipe_read+0x1/0x2",))
+    report.call = 0
+    (found,) = threads.parse(bytes(kernel_ffi.buffer(report)) + b"pipe_read+0x1/0x2\n")
+    assert (found.call, found.arguments) == ("read" if os.uname().machine == "x86_64" else found.call, (0,) * 5 + (6,))
 
 
 def test_calls_have_names() -> None:

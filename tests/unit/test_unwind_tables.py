@@ -61,6 +61,30 @@ def made(kernel: Kernel, most: int, files: int = 10) -> UnwindTables:
     return UnwindTables(most, files, kernel.put, kernel.drop)
 
 
+def test_a_file_of_root_that_is_open_is_known_again_by_its_place_until_it_changes(
+    kernel: Kernel, programs: list[Path]
+) -> None:
+    if os.geteuid():
+        pytest.skip("files of root are made by root")
+    programs[0].chmod(0o755)
+    tables = made(kernel, 1 << 30)
+    roots, others = tables.add(1, opened(programs[0]), "r"), tables.add(1, opened(programs[1]), "o")
+    places = [(status.st_dev, status.st_ino) for status in map(os.stat, programs)]
+    assert tables.known(2, *places[0]) == roots
+    assert not tables.known(2, *places[1]), "it is the first job's alone"
+    assert not tables.known(2, *places[2]) and others
+    tables.forget_run(1)
+    assert tables.known(3, *places[0]) == roots, "the second job has it"
+    with open(programs[0], "ab") as file:
+        file.write(b"more")
+    assert not tables.known(4, *places[0])
+    again = tables.add(4, opened(programs[0]), "r")
+    assert again != roots and tables.known(5, *places[0]) == again
+    for run in range(2, 6):
+        tables.forget_run(run)
+    assert not tables.known(6, *places[0]) and not kernel.tables
+
+
 def test_files_with_symbols_are_kept_and_closed_with_those_that_lack_them(kernel: Kernel, programs: list[Path]) -> None:
     tables = made(kernel, 1 << 30)
     before = os.listdir("/proc/self/fd")

@@ -194,7 +194,7 @@ class Basic(Sensor):
         self._iterate("jl_iter_tcp")
 
     def open_threads(self, slot: int, uid: int) -> int:
-        """A descriptor that tells, as it is read, what each thread in the slot waits for (map_layout.THREAD_REPORT).
+        """A descriptor that tells, as it is read, what each thread in the slot waits for (struct thread_report).
 
         It is the caller's to close, and to be read to its end before the next one is opened. Of threads that are not
         all this user's it tells no more than their names. Raises JobLensError if this kernel can't.
