@@ -14,7 +14,7 @@ ffi.cdef(
     size_t unwind_rows(const uint8_t *section, size_t size, uint64_t address, const struct code *code, size_t codes,
         uint64_t *rows, size_t room);
     struct symbol { uint64_t start, end; uint32_t name; uint16_t strings, section; };
-    void sort_numbers(uint64_t *all, uint64_t *spare, size_t count);
+    void sort_rows(uint64_t *rows, uint64_t *spare, size_t count);
     size_t find_symbols(const uint8_t *table, size_t count, uint32_t kinds, uint16_t strings, struct symbol *found);
     void finish_functions(struct symbol *all, struct symbol *spare, size_t count, const uint64_t *section_ends,
         size_t sections);

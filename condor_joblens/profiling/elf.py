@@ -210,7 +210,7 @@ class Elf:
             if count <= room:
                 break
             room = count
-        lib.sort_numbers(_pointer(rows), _pointer(_numbers(count)), count)
+        lib.sort_rows(_pointer(rows), _pointer(_numbers(count)), count)
         return rows[:count]
 
     def rule(self, offset: int) -> Rule:

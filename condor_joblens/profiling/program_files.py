@@ -40,7 +40,7 @@ MOST_FILES = 2
 
 OPEN_AT_ONCE = 32
 """Files that are asked for in one packet, in the order in which they are answered. The kernel bounds how many
-descriptors of a user are on their way: with those of symbols this is a quarter of what the child may have."""
+descriptors of a user are on their way. With those of symbols this is a quarter of what the child may have."""
 
 MAPPINGS_AT_ONCE = 25
 """In one packet, with paths of up to 4096 bytes, each of which can be six characters of JSON."""

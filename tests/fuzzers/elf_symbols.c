@@ -44,6 +44,26 @@ static void check_entries(const uint8_t *pairs, size_t count, uint64_t address)
 	free(spare);
 }
 
+static void check_rows(const uint8_t *data, size_t count)
+{
+	uint64_t *rows = malloc(8 * count + 1), *same = malloc(8 * count + 1), *spare = malloc(8 * count + 1);
+
+	if (!rows || !same || !spare)
+		abort();
+	memcpy(rows, data, 8 * count);
+	memcpy(same, data, 8 * count);
+	sort_rows(rows, spare, count);
+	sort_numbers(same, spare, count);
+	if (memcmp(rows, same, 8 * count))
+		abort();
+	for (size_t at = 1; at < count; at++)
+		if (rows[at - 1] > rows[at])
+			abort();
+	free(rows);
+	free(same);
+	free(spare);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const uint32_t names[] = {0, 1, 7, 0x01010101};
@@ -58,6 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	count = size / sizeof(Elf64_Sym);
 	check_functions(data, count, address);
 	check_entries(data, size / 8, address);
+	check_rows(data, size / 8);
 	if (first_called(data, count, names, 4) > count)
 		abort();
 	return 0;
