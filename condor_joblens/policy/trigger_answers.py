@@ -12,11 +12,23 @@ from condor_joblens.policy.child_frames import BadFrame, Message
 
 MAX_HANDLERS = 100
 MAX_ACTS, MAX_FAILED, MAX_SKIPPED, MAX_FILES = 200, 100, 1000, 200
+MAX_VALUES = 256  # of one test
+EXACT = 2.0**53  # as an integer and as float64 numbers below are the same
 MAX_FILE = 60  # characters of a file's name
 MAX_WORDS = 150  # characters of a note, an event or a reason
 MAX_WHAT = 300
 SECONDS = 1.0, 86400.0  # that a level is raised for
 MAX_RUN = (1 << 64) - 1
+
+
+class How(Enum):
+    """What a field is tested for."""
+
+    ONE_OF = "one_of"
+    ABOVE = "above"
+    BELOW = "below"
+    AT_LEAST = "at_least"
+    AT_MOST = "at_most"
 
 
 class Verb(Enum):
@@ -30,6 +42,15 @@ class Verb(Enum):
 
 
 @dataclass(frozen=True)
+class Test:
+    """A test that an event must pass for a handler to be asked; its values are those of trigger_engine.Test."""
+
+    field: str
+    how: How
+    values: tuple[str | bool | float, ...]
+
+
+@dataclass(frozen=True)
 class Handler:
     """One `on`, as people know it."""
 
@@ -37,6 +58,7 @@ class Handler:
     line: int
     kind: str
     asks: tuple[str, ...]
+    tests: tuple[Test, ...] = ()
 
     @property
     def name(self) -> str:
@@ -90,12 +112,13 @@ def loaded(message: Message) -> Loaded:
     """Raises BadFrame."""
     handlers = []
     for told in _list(message, "handlers", MAX_HANDLERS):
-        if not isinstance(told, list) or len(told) != 4 or not isinstance(told[3], list):
+        if not isinstance(told, list) or len(told) != 5 or not all(isinstance(part, list) for part in told[3:]):
             raise BadFrame("a handler that is none")
-        file, line, kind, asks = told
-        if not isinstance(line, int) or len(asks) > 50:
+        file, line, kind, asks, tests = told
+        if not isinstance(line, int) or len(asks) > 50 or len(tests) > 50:
             raise BadFrame("a handler that is none")
-        handlers.append(Handler(_text(file, MAX_FILE), line, _text(kind, 20), tuple(_text(one, 100) for one in asks)))
+        words = tuple(_text(one, 100) for one in asks)
+        handlers.append(Handler(_text(file, MAX_FILE), line, _text(kind, 20), words, tuple(map(_test, tests))))
     errors = []
     for error in _list(message, "errors", 50):
         if not isinstance(error, dict) or not isinstance(error.get("line"), int):
@@ -104,6 +127,25 @@ def loaded(message: Message) -> Loaded:
         errors.append(f"{where}: {_text(error.get('what'), MAX_WHAT)}")
     paths = tuple(_text(path, 100) for path in _list(message, "paths", 2000))
     return Loaded(tuple(handlers), paths, tuple(errors))
+
+
+def _test(told: object) -> Test:
+    if not isinstance(told, list) or not 2 <= len(told) <= MAX_VALUES + 2:
+        raise BadFrame("a test that is none")
+    field, how, *values = told
+    try:
+        test = Test(_text(field, 60), How(how), tuple(values))
+    except ValueError:
+        raise BadFrame("a test that is none") from None
+    if not all(isinstance(value, str) or _is_exact(value) for value in values):
+        raise BadFrame("a test of what is no plain value")
+    if test.how is not How.ONE_OF and (len(values) != 1 or isinstance(values[0], (str, bool))):
+        raise BadFrame("a bound that is no number")
+    return test
+
+
+def _is_exact(value: object) -> bool:
+    return isinstance(value, (bool, int, float)) and -EXACT < value < EXACT
 
 
 def did(message: Message, handlers: Sequence[Handler]) -> Did:

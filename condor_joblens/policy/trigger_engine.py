@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 from condor_joblens.policy.lua_sandbox import PolicyError, error_of, open_runtime, part
 
@@ -22,6 +22,18 @@ _SEPARATOR = "\x1f"
 _SOURCE = part("triggers.lua")
 
 
+Plain = Union[str, bool, float]
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test of a field that is known when the file is read."""
+
+    field: str  # in small letters
+    how: str  # one_of, above, below, at_least or at_most
+    values: tuple[Plain, ...]  # of a text the first 32 bytes
+
+
 @dataclass(frozen=True)
 class Handler:
     """One `on` of a file."""
@@ -30,6 +42,7 @@ class Handler:
     line: int
     kind: str
     asks: tuple[str, ...]  # the fields, or of kind metric the numbers, that its filter looks at
+    tests: tuple[Test, ...]  # those of its filter that can be made before an event is sent; all must hold
 
 
 @dataclass(frozen=True)
@@ -199,8 +212,18 @@ def _lines(told: str) -> list[str]:
 
 
 def _handler(told: tuple[Any, ...]) -> Handler:
-    file, line, kind, asks = told
-    return Handler(file, line, kind, tuple(filter(None, asks.split("\n"))))
+    file, line, kind, asks, tests = told
+    return Handler(file, line, kind, tuple(filter(None, asks.split("\n"))), tuple(map(_test, _lines(tests))))
+
+
+def _test(line: str) -> Test:
+    field, how, *values = line.split(_SEPARATOR)
+    return Test(field, how, tuple(map(_plain, values)))
+
+
+def _plain(told: str) -> Plain:
+    sort, value = told[0], told[1:]
+    return value if sort == "t" else value == "1" if sort == "b" else float(value)
 
 
 def _act(line: str) -> Act:

@@ -4,11 +4,13 @@
                      events    {id, cpu, now, groups: [[run, count], ...], runs?, over?} + events, group by group
                      rows      {id, cpu, now, rows: [[run, level], ...], runs?, over?} + a row of float64 each
                      aside     {files: [name, ...]}: these are not asked any more; no answer
-    from the child   loaded    {errors: [failure, ...], handlers: [[file, line, kind, [asked, ...]], ...], paths}
+    from the child   loaded    {errors: [failure, ...], paths,
+                               handlers: [[file, line, kind, [asked, ...], [[field, how, value, ...], ...]], ...]}
                      did       {id, acts: [[run, handler, verb, first, second], ...],
                                failed: [[run, handler, what], ...], worked: [file, ...], dropped,
                                skipped: [[run, count], ...]}: to events and rows
 
+The last of a handler are tests of its filter (trigger_engine.Test). An event that fails one needn't be sent for it.
 `runs` says whose runs are, before their first event: [number, job, owner, slot, name, level]. `over` are runs that are
 over. `handler` is an index into `handlers`. `skipped` are events that a run had beyond its share of the child's time.
 All strings of a user are data, here as in Lua.
@@ -16,16 +18,19 @@ All strings of a user are data, here as in Lua.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from condor_joblens.policy.child_frames import Message
 from condor_joblens.policy.lua_sandbox import PolicyError
-from condor_joblens.policy.trigger_engine import Outcome, TriggerEngine
+from condor_joblens.policy.trigger_engine import Handler, Outcome, TriggerEngine
 
 MAX_ERRORS = 20
 MAX_ACTS = 50
 MAX_FAILED = 20
 MAX_SKIPPED = 300
+MOST_OF_TESTS = 16 << 10  # characters of all tests that are told
 
 
 class TriggerService:
@@ -53,9 +58,19 @@ class TriggerService:
     def _load(self, message: Message) -> None:
         self._engine = TriggerEngine(message["layout"])
         errors = self._engine.load([(str(name), str(text)) for name, text in message["files"]])
-        handlers = [[each.file, each.line, each.kind, list(each.asks)] for each in self._engine.handlers]
+        handlers = _handlers(self._engine.handlers)
         told = [_failure(error) for error in errors[:MAX_ERRORS]]
         self._send({"verb": "loaded", "errors": told, "handlers": handlers, "paths": self._engine.paths})
+
+
+def _handlers(handlers: Iterable[Handler]) -> list[list[Any]]:
+    room = MOST_OF_TESTS
+    told = []
+    for handler in handlers:
+        tests = [[test.field, test.how, *test.values] for test in handler.tests]
+        room -= len(json.dumps(tests))
+        told.append([handler.file, handler.line, handler.kind, list(handler.asks), tests if room >= 0 else []])
+    return told
 
 
 def _did(number: int, outcome: Outcome) -> Message:

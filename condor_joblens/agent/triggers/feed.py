@@ -1,7 +1,8 @@
 """What triggers are told: events of the kinds that they want, as they come, and numbers of runs once a period.
 
-Events come as joblensd has just published them, without secrets. What no handler wants is sorted out by its kind, all
-events of a batch at once. So triggers that want nothing of the kind cost nothing, and without triggers there is none.
+Events come as joblensd has just published them, without secrets. What no handler wants is sorted out by its kind and by
+what filters test (sieve.py), all events of a batch at once. So what triggers don't want costs next to nothing, and
+without triggers there is no cost.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from condor_joblens.agent.triggers.actions import Actions
 from condor_joblens.agent.triggers.early_events import EarlyEvents
 from condor_joblens.agent.triggers.failed_opens import FailedOpens
 from condor_joblens.agent.triggers.limits import Bucket
+from condor_joblens.agent.triggers.sieve import Sieve
 from condor_joblens.common import files
 from condor_joblens.jobs.sandbox import job_uid
 from condor_joblens.model.events import EventKind
@@ -37,7 +39,6 @@ MOST_EVENTS = 200_000
 """Events a second of the node; of one job JOBLENS_MAX_EVENTS are recorded at all."""
 
 ROWS_AT_A_TIME = 512
-_MOST_KIND = 64
 
 
 class Triggers:
@@ -53,7 +54,7 @@ class Triggers:
         self._told: dict[int, bool] = {}  # run_number -> whether its name was known; of this child
         self._child = 0  # the one that was told, counted as TriggerClient.lives counts
         self._failed_opens = FailedOpens(levels.node)
-        self._wanted: np.ndarray = np.zeros(_MOST_KIND, "?")
+        self._sieve = Sieve(())
         self._places: list[int] = []  # of policy_input.PATHS: the numbers of a row
         self._bucket = Bucket(MOST_EVENTS, 1.0)
         self._early = EarlyEvents()
@@ -107,8 +108,7 @@ class Triggers:
             self._lost += self._early.keep(events)
 
     def _ask_about(self, events: np.ndarray, client: TriggerClient) -> None:
-        numbers = events["run_number"]
-        places = np.flatnonzero(self._wanted[np.minimum(events["kind"], _MOST_KIND - 1)] & (numbers > 0))
+        numbers, places = events["run_number"], self._sieve.places(events)
         if not len(places):
             return
         if not self._bucket.take(len(places)):
@@ -148,7 +148,7 @@ class Triggers:
             self._send_rows(client, runs[first : first + ROWS_AT_A_TIME], over if first == 0 else [])
 
     def _tell_failed_opens(self) -> None:
-        if self._wanted[EventKind.FAILED_OPEN]:
+        if self._sieve.wants(EventKind.FAILED_OPEN):
             self.heard(self._failed_opens.look(time.monotonic()))
         else:
             self._failed_opens.forget()
@@ -179,8 +179,7 @@ class Triggers:
             self._child = client.lives
             self._told.clear()
             kinds = {handler.kind for handler in client.loaded.handlers}
-            self._wanted[:] = False
-            self._wanted[[int(KINDS[kind]) for kind in kinds if kind in KINDS]] = True
+            self._sieve = Sieve(client.loaded.handlers)
             places = {path: place for place, path in enumerate(policy_input.PATHS)}
             self._places = [places[path] for path in client.loaded.paths if path in places]
             self._levels.output.events.wants_processes = any(KINDS.get(kind) in PROCESSES for kind in kinds)

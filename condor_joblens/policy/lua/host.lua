@@ -246,8 +246,9 @@ end
 
 local made_here = setmetatable({}, {__mode = "k"})   -- tests that run no code of a policy
 
-local function ours(test)
-    made_here[test] = true
+-- `data` says what the test is, as a list of its name and values.
+local function ours(test, data)
+    made_here[test] = data or true
     return test
 end
 
@@ -263,7 +264,7 @@ end
 local function of_number(name, holds)
     return function(bound)
         argument(bound, "number", name)
-        return ours(function(value) return type(value) == "number" and holds(value, bound) end)
+        return ours(function(value) return type(value) == "number" and holds(value, bound) end, {name, bound})
     end
 end
 
@@ -679,6 +680,11 @@ local host = {job = job, ABSENT = ABSENT, ERROR = ERROR, GROUP = GROUP, load = l
 host.environment, host.advised, host.told, host.holds, host.level_word = environment, advised, told, holds, level_word
 host.shown, host.ours, host.bounded_by = shown, ours, bounded_by
 function host.runs_code(test) return type(test) == "function" and not made_here[test] end
+-- A test as a list of its name and values; nil where it is not known as such.
+function host.data(test)
+    local data = made_here[test]
+    return type(data) == "table" and data or nil
+end
 
 function host.rule(index)
     local made = rules[index]

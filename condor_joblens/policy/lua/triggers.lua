@@ -15,6 +15,7 @@ local MAX_WORDS = 150   -- characters of a note or an event
 local EVENTS_KEPT, ROWS_KEPT = 32, 61   -- a run
 local METRIC = "metric"
 local SEPARATOR = "\31"
+local TEXT_COMPARED = 32   -- bytes of a text that joblensd compares
 
 -- The run and the event at hand.
 
@@ -341,11 +342,34 @@ local function holder(test)
     return function(value) return holds(test, value) end
 end
 
+-- Tests of fields that joblensd can make before it sends an event: texts, numbers and booleans that are known now.
+-- They are told as lines of field, name of the test and values. A list of the file's own may change, so it is not.
+
+local MAX_VALUES, EXACT = 256, 2.0 ^ 53
+
+local function told_value(value)
+    local sort = type(value)
+    if sort == "string" and not find(value, "[^\32-\126]") then return "t" .. sub(value, 1, TEXT_COMPARED) end
+    if sort == "boolean" then return value and "b1" or "b0" end
+    if sort == "number" and value > -EXACT and value < EXACT then return "n" .. format("%.17g", value) end
+end
+
+local function told_test(key, test)
+    local data = host.data(test) or (type(test) ~= "function" and type(test) ~= "table" and {"one_of", test})
+    if not data or not fields[lower(key)] or #data > MAX_VALUES then return nil end
+    local told = {lower(key), data[1]}
+    for i = 2, #data do
+        told[#told + 1] = told_value(data[i])
+        if #told <= i then return nil end
+    end
+    return concat(told, SEPARATOR)
+end
+
 local function tests_of(handler_kind, filter)
     local tests, runs_code = {}, false
     for key, test in pairs(filter) do
         if type(key) ~= "string" then error("a filter has a test without a field's name", 3) end
-        tests[#tests + 1] = {text = key, get = reader(handler_kind, key), holds = holder(test)}
+        tests[#tests + 1] = {text = key, get = reader(handler_kind, key), holds = holder(test), told = told_test(key, test)}
         runs_code = runs_code or host.runs_code(test)
     end
     return tests, runs_code
@@ -364,11 +388,14 @@ local function on(what, filter, call)
     if type(call) ~= "function" then error("on's last argument is a function(event, run, memory)", 2) end
     if #handlers >= MAX_HANDLERS then error("there are more than " .. MAX_HANDLERS .. " handlers", 2) end
     local tests, runs_code = tests_of(what, filter)
-    local metrics = {}
-    for _, test in ipairs(tests) do metrics[#metrics + 1] = test.text end
+    local metrics, told = {}, {}
+    for _, test in ipairs(tests) do
+        metrics[#metrics + 1] = test.text
+        told[#told + 1] = not runs_code and test.told or nil
+    end
     handlers[#handlers + 1] = {
         index = #handlers + 1, file = loading, line = debug.getinfo(2, "l").currentline, kind = what, tests = tests,
-        runs_code = runs_code, call = call, asks = concat(metrics, "\n"),
+        runs_code = runs_code, call = call, asks = concat(metrics, "\n"), told = concat(told, "\n"),
     }
 end
 
@@ -379,14 +406,15 @@ local loaded = host.bounded_by(100 * INSTRUCTIONS)
 -- As the policies', and as quick for many names as for one.
 local function one_of(list)
     if type(list) ~= "table" then error("one_of takes a table, not a " .. type(list), 2) end
-    local texts, others = {}, {}
+    local texts, others, data = {}, {}, {"one_of"}
     for _, one in ipairs(list) do
+        data[#data + 1] = one
         if type(one) == "string" then texts[lower(one)], texts[one] = true, true else others[one] = true end
     end
     return host.ours(function(value)
         if type(value) == "string" then return texts[value] or texts[lower(value)] or false end
         return not rawequal(value, nil) and others[value] or false
-    end)
+    end, data)
 end
 
 local function arrange()
@@ -432,9 +460,10 @@ end
 
 function triggers.count() return #handlers end
 
+-- What run:events looks at is all that handlers are told of, so nothing may be left out then.
 function triggers.handler(index)
     local handler = handlers[index]
-    return handler.file, handler.line, handler.kind, handler.asks
+    return handler.file, handler.line, handler.kind, handler.asks, keeps_events and "" or handler.told
 end
 
 function triggers.wanted() return concat(wanted, "\n") end
