@@ -1,6 +1,6 @@
 """Which code object of Python a sample has at an address: 32 bits that the kernel makes of what names it and its lines.
 
-Names are read later than a sample is taken. By then the code object can be gone, and another one be in its place, whose
+Names are read later than a sample is taken. By then the code object can be gone, and another one be in its place. Its
 names and lines can lie where those of the first one did. So the kernel takes in what they say, too, as python_identity
 of bpf_programs/profile/python.bpf.h: any change here is one there.
 """

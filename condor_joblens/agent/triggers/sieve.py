@@ -1,8 +1,8 @@
 """Which events a handler may want, by the tests of its filter that are known beforehand: all events of a batch at once.
 
-What a filter says is for Lua alone. An event is left out here only if it fails a test for certain, so that handlers are
+What a filter says is for Lua alone. An event is left out here only if it fails a test for certain. So handlers are
 asked about the same events as if all were sent. Texts are compared by a number that is made of their first bytes,
-without regard to case, so that a few which differ are sent too.
+without regard to case. So a few which differ are sent too.
 """
 
 from __future__ import annotations
