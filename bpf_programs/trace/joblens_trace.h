@@ -75,7 +75,7 @@ struct traced_texts {
 	char text[2][64];
 };
 
-enum { TRACED_WORDS = 32, TRACED_LINE_BYTES = 384, TRACED_WORD_BYTES = 256 };
+enum { TRACED_WORDS = 32, TRACED_SCRIPT_BYTES = 96, TRACED_LINE_BYTES = 384, TRACED_WORD_BYTES = 256 };
 
 /* Variables of a bash: how far from the probe of TRACED_COMMAND; 0: this bash has none of that name. */
 struct traced_shell {
@@ -83,6 +83,7 @@ struct traced_shell {
 	__s64 trap;	/* running_trap */
 	__s64 breaking, continuing;
 	__s64 script;	/* dollar_vars, whose first is $0 */
+	__s64 both;	/* the first byte of breaking and continuing, if they lie beside each other: these are 0 then */
 };
 
 enum traced_command_how {
@@ -96,17 +97,28 @@ enum traced_command_how {
 
 /* A command that bash begins, or its end. */
 struct traced_command {
-	struct traced_hit hit;	/* the first of the values is where the program is in memory */
+	__u64 time_ns;	/* CLOCK_MONOTONIC */
+	__u64 stack;	/* where the return address is */
+	__u64 top;	/* the highest one of the shell's hits since the last one that was told, and of this one */
+	__u64 image;	/* where the program is in memory */
+	__u32 pid;	/* in the agent's pid namespace; 0: not there */
+	__u32 function;
+	__u32 kind;	/* enum traced_kind */
+	__u32 untold;	/* hits of this shell that were counted alone, until then */
 	__s32 status;	/* of the command before; at the end that of the shell */
 	__s32 line;	/* of a simple command, from here on */
 	__u32 type;	/* enum command_type of bash: 4 is a simple command */
 	__u32 flags;	/* CMD_... of bash */
 	__u32 trap;	/* 0: none is run; else the number of its signal + 1 */
 	__u32 how;	/* bits of enum traced_command_how */
-	__u32 words;	/* so many follow, each with a 0 behind it */
-	__u32 bytes;
-	char script[96];	/* $0; empty: not known */
-	char text[640];	/* TRACED_LINE_BYTES + TRACED_WORD_BYTES; of a simple command alone */
+	__u32 script_bytes, bytes;	/* of $0, and of all: each text has a 0 behind it; 0: $0 is not known */
+	char text[736];	/* $0 and the words: the most of each, together; of a simple command alone */
+};
+
+/* How much the shells of a trace may tell. */
+struct traced_telling {
+	__s64 left;	/* so many records; of what comes then all is counted, and nothing told */
+	__u64 commands;	/* simple ones that were counted alone */
 };
 
 #endif

@@ -88,7 +88,7 @@ static __always_inline struct traced_function *looked_at(struct traced_point *po
 /* A function that is called so often that it costs the job too much is not looked at any more: a leaky bucket of hits.
  * Two CPUs that meet here may lose some of each other's; a function that is hit so often is switched off all the same.
  */
-static __always_inline bool is_too_hot(struct traced_function *function, u64 now)
+static __always_inline bool is_too_hot_after(struct traced_function *function, u64 now, u32 hits)
 {
 	u64 window = now >> WINDOW_SHIFT;
 	s64 passed = window - function->window;
@@ -99,8 +99,13 @@ static __always_inline bool is_too_hot(struct traced_function *function, u64 now
 		function->window = window;
 		function->level = level > forgotten ? level - forgotten : 0;
 	}
-	__sync_fetch_and_add(&function->level, 1);
+	__sync_fetch_and_add(&function->level, hits);
 	return function->level > function->allowed;
+}
+
+static __always_inline bool is_too_hot(struct traced_function *function, u64 now)
+{
+	return is_too_hot_after(function, now, 1);
 }
 
 /* What is told of each hit; its registers are not. */

@@ -90,6 +90,10 @@ class FunctionTraces:
         """The SPECs that are to be traced of the run now."""
         return function_tracing.wanted(levels, run)
 
+    def request(self, place: Place) -> dict[str, float]:
+        """What more its process is told at the begin."""
+        return {}
+
     def follow(self, run: int, seconds: float) -> socket.socket | None:
         """Where the run's trace tells what ends in so many seconds; None if there is none. Raises OSError."""
         standing = self._running.get(int(self._levels.node.runs.rows["run_number"][run]))
@@ -118,11 +122,12 @@ class FunctionTraces:
                 self._end(standing)
         for number in self._not_before.keys() - runs.keys():
             del self._not_before[number]
-        for place in trace_places.waiting(self._levels, runs, self._having(), self._not_before, self.wanted):
+        for place in trace_places.waiting(self._levels, runs, self.having(), self._not_before, self.wanted):
             run = runs[place.number]
             node.guard(run, "trace", self._begin, run, place)
 
-    def _having(self) -> dict[int, Place]:
+    def having(self) -> dict[int, Place]:
+        """Runs that have a trace, by their numbers."""
         return {number: standing.place for number, standing in self._running.items()}
 
     def _begin(self, run: int, place: Place) -> None:
@@ -142,7 +147,7 @@ class FunctionTraces:
 
     def _to_go(self, wanting: Place) -> Standing:
         """Which trace gives way. Raises Refused if it is this run that has to wait."""
-        having = self._having()
+        having = self.having()
         living = {number: place for number, place in having.items() if self.living(self._running[number]) is not None}
         gone = trace_places.to_go(wanting, having, living)
         if gone is None:
@@ -159,7 +164,7 @@ class FunctionTraces:
             raise Refused("the job's folder is unknown")
         cgroup = open_cgroup(handles.path, int(node.runs.state["cgroup_id"][run]))
         try:
-            channel = self._traces.stand(run, cgroup, handles.sandbox, specs)
+            channel = self._traces.stand(run, cgroup, handles.sandbox, specs, self.request(place))
         finally:
             os.close(cgroup)
         about = dataclasses.replace(self._artifacts.about(run), kind=self.kind, content_type=self.content_type)
@@ -249,6 +254,14 @@ class FunctionTraces:
         """What the run's note says of it."""
         self._levels.inputs[run].trace_trouble = text
         function_tracing.update(self._levels, run)
+
+    def tell(self, number: int, said: bytes) -> bool:
+        """Tells the trace of the run with this number; False if it does not listen now."""
+        try:
+            self._running[number].channel.send(said, socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        return True
 
     def living(self, standing: Standing) -> int | None:
         """The run that it is of, if that goes on."""

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import json
+
+from condor_joblens.agent import script_shares
 from condor_joblens.agent.function_traces import FunctionTraces, Standing
 from condor_joblens.agent.levels import shell_tracing
 from condor_joblens.agent.levels.level_state import Levels
+from condor_joblens.agent.output.run_artifacts import RunArtifacts
+from condor_joblens.agent.script_shares import ScriptShares
+from condor_joblens.agent.trace_places import Place
 from condor_joblens.profiles import traced_commands
 from condor_joblens.tracing import standing_messages as messages
+
+_COLUMNS = "trace_commands", "trace_failed_commands", "trace_commands_counted_alone"
 
 
 class ShellTraces(FunctionTraces):
     """All of the node."""
 
     kind, content_type, subject = traced_commands.KIND, traced_commands.CONTENT_TYPE, "script"
+
+    def __init__(self, levels: Levels, artifacts: RunArtifacts) -> None:
+        """There are none until `open`."""
+        super().__init__(levels, artifacts)
+        self._shares = ScriptShares()
+        self._told: dict[int, dict[str, float]] = {}  # by number of the run: its share, as it was told
+
+    def tick(self) -> None:
+        """Once a round: as of functions; and all are told their shares when these are others."""
+        super().tick()
+        shares = script_shares.shares(self.having(), self._levels.node.config.max_cpu)
+        self._told = {
+            number: share
+            for number, share in shares.items()
+            if share == self._told.get(number) or self.tell(number, json.dumps(share).encode())
+        }
+
+    def request(self, place: Place) -> dict[str, float]:
+        """What it may take of JOBLENS_MAX_CPU."""
+        having = {**self.having(), place.number: place}
+        count = sum(each.whose == place.whose for each in having.values())
+        share = script_shares.shares(having, self._levels.node.config.max_cpu)[place.number]
+        self._told[place.number] = share
+        return {**share, "saved": self._shares.saved(place.whose, count)}
 
     def asked(self, run: int) -> bool:
         """Whether its scripts are traced for the run's life, or may come to be."""
@@ -25,7 +57,8 @@ class ShellTraces(FunctionTraces):
     def base(self, run: int) -> tuple[int, int, float]:
         """What its row has of traces before this one."""
         rows = self._levels.node.runs.rows
-        return max(0, int(rows["trace_commands"][run])), max(0, int(rows["trace_failed_commands"][run])), 0.0
+        counts = (max(0, int(rows[column][run])) for column in _COLUMNS)
+        return next(counts), next(counts), float(next(counts))
 
     def put(self, standing: Standing, said: bytes) -> None:
         """Into the run's row, if there is still one. Raises ValueError for what can't be."""
@@ -33,8 +66,8 @@ class ShellTraces(FunctionTraces):
         if run is None or not sums.begun:
             return
         rows = self._levels.node.runs.rows
-        rows["trace_commands"][run] = standing.base[0] + sums.commands
-        rows["trace_failed_commands"][run] = standing.base[1] + sums.failed
+        for column, base, since in zip(_COLUMNS, standing.base, (sums.commands, sums.failed, sums.alone)):
+            rows[column][run] = int(base) + since
 
     def note(self, run: int, text: str) -> None:
         """What the run's note says of it."""

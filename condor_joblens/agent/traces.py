@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from condor_joblens.agent import trace_places
+from condor_joblens.agent import script_shares, trace_places
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.trace_places import Place
 from condor_joblens.common import descriptors
@@ -103,7 +103,8 @@ class Traces:
         place = Place(self.number(run), str(whose), (-time.monotonic(),))
         gone = self._to_go(place) if len(self._running) >= MOST_AT_ONCE else None
         share = 1.0 - STANDING_SHARE if self.stands(run) else 1.0
-        asked = {"specs": [request["spec"]], "seconds": request["seconds"], "share": share, **self._for_all()}
+        cores = script_shares.asked(len(self._running) + 1, self._node.config.max_cpu)
+        asked = {"specs": [request["spec"]], "seconds": request["seconds"], "share": share, **self._for_all(), **cores}
         channel = self._started(run, cgroup, sandbox, asked, charge)
         if gone is not None:
             self._ended.add(self._running.pop(gone).channel)
@@ -120,11 +121,13 @@ class Traces:
             raise Refused(f"{MOST_AT_ONCE} jobs are traced here, {own} of them for you: try again")
         return gone.number
 
-    def stand(self, run: int, cgroup: int, sandbox: JobSandbox, specs: Sequence[str]) -> socket.socket:
+    def stand(
+        self, run: int, cgroup: int, sandbox: JobSandbox, specs: Sequence[str], request: Mapping[str, float]
+    ) -> socket.socket:
         """The socket of a trace that goes on until the job or the socket ends. Raises Refused and OSError."""
         self._check()
         share = STANDING_SHARE / max(1, self.stands(run))
-        asked = {"specs": list(specs), "seconds": 0, "share": share, "stands": True, **self._for_all()}
+        asked = {"specs": list(specs), "seconds": 0, "share": share, "stands": True, **self._for_all(), **request}
         return self._started(run, cgroup, sandbox, asked, lambda _: None)
 
     def stands(self, run: int) -> int:

@@ -64,14 +64,14 @@ def ended(command: ShellCommand) -> str:
 def summary(counts: Mapping[str, int], not_shown: int, probed: Probed) -> list[str]:
     """The sums of a trace, for people."""
     head = f"{counts['Commands']} commands of {counts['Shells']} shells in {probed.covered:.1f} s"
-    lines = list(_of_bash(probed, None))
+    lines = [*_of_counts(counts), *_of_bash(probed, None)]
     if not_shown:
         lines.append(f"{not_shown} were counted, and not shown one by one: the reader was too slow")
     return ["", f"{head}, {counts['Failed']} with another status than 0", *(f"  {line}" for line in lines)]
 
 
 def _remarks(kept: TracedCommands, most: int) -> list[str]:
-    lines = [text for each in kept.probed for text in _of_bash(each, each.unseen)]
+    lines = [*_of_counts(kept.counts), *(text for each in kept.probed for text in _of_bash(each, each.unseen))]
     if len(kept.lines) > most:
         lines.append(f"{len(kept.lines) - most} further lines took less time (--json has all)")
     if kept.folded:
@@ -80,6 +80,11 @@ def _remarks(kept: TracedCommands, most: int) -> list[str]:
         lines.append("no process of the job has been a bash so far")
     lines += [printable(note, MOST_SHOWN) for note in kept.notes]
     return ["", *lines] if lines else []
+
+
+def _of_counts(counts: Mapping[str, int]) -> Iterator[str]:
+    if counts["CountedAlone"]:
+        yield f"{counts['CountedAlone']} of the commands were counted alone: to read all would cost the node too much"
 
 
 def _of_bash(probed: Probed, unseen: Optional[float]) -> Iterator[str]:

@@ -24,7 +24,8 @@ MOST_BYTES = 1 << 20
 MOST_LINES, MOST_COMMANDS, MOST_NOTES, MOST_PROBED = 1000, 2000, 100, 32
 _ROOM_FOR_LINES = MOST_BYTES // 2
 
-COUNTS = ("Commands", "Failed", "InBackground", "IntoPipes", "InTraps", "EndNotSeen", "Shells")
+COUNTS = ("Commands", "Failed", "InBackground", "IntoPipes", "InTraps", "EndNotSeen", "Shells", "CountedAlone")
+_LATER = ("CountedAlone",)  # 0 where it is not there
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def decode(content: bytes) -> TracedCommands:
             begun=_checked.seconds(told["Begun"]),
             ended=_checked.seconds(told["Ended"]),
             notes=[str(note) for note in told.get("Notes", [])[:MOST_NOTES]],
-            counts={name: _checked.count(told["Sums"][name]) for name in COUNTS},
+            counts=_counts(told["Sums"]),
             seconds=_checked.seconds(told["Sums"]["Seconds"]),
             probed=[_probed(each) for each in told["Probed"][:MOST_PROBED]],
             lines=[_line(*each[:7]) for each in told["Lines"][:MOST_LINES]],
@@ -127,6 +128,10 @@ def decode(content: bytes) -> TracedCommands:
         )
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise ValueError("commands that make no sense") from None
+
+
+def _counts(told: dict[str, Any]) -> dict[str, int]:
+    return {name: _checked.count(told.get(name, 0) if name in _LATER else told[name]) for name in COUNTS}
 
 
 def _probed(told: dict[str, Any]) -> Probed:

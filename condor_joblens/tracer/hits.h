@@ -43,17 +43,22 @@ static size_t take_throws(struct ring *ring, struct traced_throw *throws, size_t
 
 _Static_assert(sizeof(struct traced_command) + RECORD_HEAD <= 4096, "a command can reach beyond the page");
 
-/* The same of commands. Of one without words the texts are left as they are: nobody may read them. */
+/* The same of commands. Of each so much of its texts as it has: nobody may read what is behind them. */
 static size_t take_commands(struct ring *ring, struct traced_command *commands, size_t room)
 {
-	const size_t least = offsetof(struct traced_command, script);
+	const size_t least = offsetof(struct traced_command, text);
 	const void *record;
 	size_t count = 0, size;
 
 	while (count < room && (record = oldest_record(ring, &size))) {
-		if (size == sizeof(struct traced_command) || size == least) {
-			commands[count].script[0] = 0;
-			memcpy(&commands[count++], record, size);
+		if (size >= least && size <= sizeof(struct traced_command)) {
+			struct traced_command *command = &commands[count++];
+
+			memcpy(command, record, size);
+			if (command->bytes > size - least)
+				command->bytes = 0;
+			if (command->script_bytes > command->bytes)	/* it has no words, and $0 is not before them */
+				command->script_bytes = command->bytes;
 		}
 		pass_record(ring, size);
 	}

@@ -230,14 +230,14 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
             # whoever else has the same bash pays too: the site alone says so
             is_for_all = spec.is_of_shell and bool(request.get("for_all"))
             probes = Probes(cgroup, int(request["uid"]), of=of, share=float(request["share"]), is_for_all=is_for_all)
-            outbox = Outbox(channel)
-            if request.get("stands"):
-                stands = shell_trace.StandingShellTrace if spec.is_of_shell else standing.StandingTrace
-                stands(outbox, texts, probes, cgroup, Opener(asked)).stand()
+            outbox, opens = Outbox(channel), Opener(asked)
+            if spec.is_of_shell:
+                shell_trace.begin(request, outbox, texts, probes, cgroup, opens)
+            elif request.get("stands"):
+                standing.StandingTrace(outbox, texts, probes, cgroup, opens).stand()
             else:
                 seconds = min(float(request["seconds"]), MOST_SECONDS)
-                trace = shell_trace.ShellTrace if spec.is_of_shell else Trace
-                trace(outbox, texts, probes, cgroup, Opener(asked)).run(seconds)
+                Trace(outbox, texts, probes, cgroup, opens).run(seconds)
         except (JobLensError, specs.SpecError) as error:
             with contextlib.suppress(OSError):
                 channel.send(FAILED + str(error).encode("utf-8", "replace")[: MOST - 1])

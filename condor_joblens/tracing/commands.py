@@ -39,7 +39,7 @@ class End(enum.Enum):
     IN_TRAP = "trap"
     """The last command of a trap: after it the shell has the status that it had before."""
     NOT_SEEN = "not seen"
-    """The shell went on as another program, or was killed; or it goes on."""
+    """The shell went on as another program, or was killed; or it goes on, also while commands were counted alone."""
 
 
 class CommandHit(NamedTuple):
@@ -59,6 +59,8 @@ class CommandHit(NamedTuple):
     how: int
     text: bytes = b""  # its words, each with a NUL behind it
     script: bytes = b""
+    top: int = 0  # the highest stack pointer of its shell's hits since the last one that was told; below `stack`: none
+    untold: int = 0  # so many hits of its shell were counted alone until then
 
 
 @dataclass
@@ -81,6 +83,7 @@ class Command:
 class _Shell:
     image: int
     function: int  # the number of its bash
+    untold: int  # hits that were counted alone, until its last one that was told
     open: list[Command] = field(default_factory=list)
 
 
@@ -104,12 +107,13 @@ class Commands:
                 return ended
             self.shells += shell is None
             ended += self._make_room()
-            shell = self._shells[hit.pid] = _Shell(hit.image, hit.function)
+            shell = self._shells[hit.pid] = _Shell(hit.image, hit.function, hit.untold)
         if hit.kind == SHELL_END:
             ended += _close(shell, hit, len(shell.open))
             del self._shells[hit.pid]
             return ended
         ended += _close(shell, hit, _ended_by(shell, hit))
+        shell.untold = hit.untold
         if hit.type == SIMPLE and not hit.flags & _AGAIN and not hit.how & _SKIPPED:
             ended += self._begin(shell, hit)
         return ended
@@ -155,23 +159,25 @@ def _ended_by(shell: _Shell, hit: CommandHit) -> int:
         before = [command for command in shell.open if command.hit.trap != _EXIT_TRAP]
         if before:
             return len(shell.open)
-    count = 0
+    count, top = 0, max(hit.stack, hit.top)
     for command in reversed(shell.open):
         is_after_trap = command.hit.trap and not hit.trap
-        if command.hit.stack > hit.stack and not is_after_trap:
+        if command.hit.stack > top and not is_after_trap:
             break
         count += 1
     return count
 
 
 def _close(shell: _Shell, hit: CommandHit, count: int) -> list[Command]:
-    ended = []
+    ended, is_known = [], hit.untold == shell.untold
     for _ in range(count):
         command = shell.open.pop()
+        ended.append(command)
+        if not is_known:
+            continue  # it may have been over long before, and the status be that of another one
         command.took_ns = max(0, hit.time_ns - command.hit.time_ns)
         if command.hit.trap and (hit.kind == SHELL_END or hit.trap != command.hit.trap):
             command.end = End.IN_TRAP
         else:
             command.end, command.status = End.ENDED, hit.status
-        ended.append(command)
     return ended

@@ -42,6 +42,8 @@ class Followers:
     def __init__(self, sums: Sums) -> None:
         """`sums` is asked when somebody has followed for as long as he wanted."""
         self._sums, self._all = sums, list[_Follower]()
+        self.hear_more: Callable[[dict[str, Any]], None] = lambda said: None
+        """Takes what joblensd says beside that."""
 
     def hear(self, channel: socket.socket) -> bool:
         """Takes what joblensd has to say; False if it is gone. Raises OSError."""
@@ -50,6 +52,8 @@ class Followers:
             follower = socket.socket(fileno=descriptor)
             follower.setblocking(False)
             self._add(Outbox(follower), float(json.loads(packet)["follow"]))
+        if packet and not given:
+            self.hear_more(json.loads(packet))
         return bool(packet)
 
     def _add(self, outbox: Outbox, seconds: float) -> None:

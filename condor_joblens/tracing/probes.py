@@ -17,7 +17,7 @@ from condor_joblens.model.trace_spec import Spec
 from condor_joblens.tracer import loader
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracing.calls import Hit, Kind
-from condor_joblens.tracing.commands import SIMPLE, CommandHit
+from condor_joblens.tracing.commands import CommandHit
 from condor_joblens.tracing.functions import Function
 from condor_joblens.tracing.throws import Throw
 
@@ -47,6 +47,7 @@ MOST_LINKS = 1000
 TRIAL_HITS, TRIALS = 200, 5
 MOST_FUNCTIONS = 32  # TRACED_FUNCTIONS
 MOST_POINTS = 4096  # TRACED_POINTS
+ALL = 1 << 62
 CALLS, THROWS, COMMANDS = "calls", "throws", "commands"
 """Programs for the kernel, by the names of their files."""
 
@@ -72,12 +73,10 @@ class Probes:
             raise JobLensError("functions are traced on x86-64 alone")
         self._of, self._cost_share, self.is_for_all = of, share, is_for_all
         self._object, self._program, maps = _loaded(of, uid)
-        self._shells = maps.get("jl_shells", -1)
+        self._shells, self._telling = maps.get("jl_shells", -1), _mapped(maps.get("jl_telling", -1), "traced_telling")
         self._points, self._job = maps["jl_points"], maps["jl_traced_job"]
-        size = -(-ffi.sizeof("struct traced_function") * MOST_FUNCTIONS // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._memory = mmap.mmap(maps["jl_traced"], size)
-        self._memory.madvise(mmap.MADV_DONTFORK)  # what reads a file of the job is not to have it
-        self.functions: Any = ffi.cast("struct traced_function *", ffi.from_buffer(self._memory, require_writable=True))
+        self.functions: Any = _mapped(maps["jl_traced"], "traced_function", MOST_FUNCTIONS)
+        self.may_tell(ALL)
         self._ring_map = maps["jl_hits"]
         self._ring = lib.map_ring_for(self._ring_map, lib.THROW_PAGES if of == THROWS else 1)
         if self._ring == ffi.NULL:
@@ -259,6 +258,21 @@ class Probes:
         """Hits for which the ring had no room."""
         return int(self.functions[MOST_FUNCTIONS - 1].lost)
 
+    def may_tell(self, records: int) -> None:
+        """So many commands may be told from now on, and then none: they are counted. Of calls all are told."""
+        if self._telling is not None:
+            self._telling[0].left = records
+
+    @property
+    def may_still_tell(self) -> int:
+        """What is left of that."""
+        return int(self._telling[0].left) if self._telling is not None else ALL
+
+    @property
+    def commands_alone(self) -> int:
+        """Simple commands that were counted, and not told."""
+        return int(self._telling[0].commands) if self._telling is not None else 0
+
     # -- what is told ---------------------------------------------------------------------------------------
 
     def take(self) -> list[Hit]:
@@ -292,14 +306,12 @@ class Probes:
         found = []
         for at in range(self._taken()):
             told = self._hits[at]
-            has_words = told.type == SIMPLE and told.hit.kind == lib.TRACED_COMMAND
-            text = bytes(ffi.buffer(told.text, min(told.bytes, ffi.sizeof(told.text)))) if has_words else b""
-            hit = told.hit
+            texts, script = bytes(ffi.buffer(told.text, told.bytes)), told.script_bytes
             found.append(
                 CommandHit(
-                    hit.kind, hit.function, hit.time_ns, hit.stack, hit.pid, hit.values[0], told.status, told.line,
-                    told.type, told.flags, told.trap, told.how, text,
-                    ffi.string(told.script, ffi.sizeof(told.script)) if has_words else b"",
+                    told.kind, told.function, told.time_ns, told.stack, told.pid, told.image, told.status, told.line,
+                    told.type, told.flags, told.trap, told.how, texts[script:], texts[:script].rstrip(b"\0"),
+                    told.top, told.untold,
                 )
             )  # fmt: skip
         return found
@@ -332,6 +344,15 @@ class Probes:
             values,
             tuple(texts),
         )
+
+
+def _mapped(of: int, record: str, count: int = 1) -> Any:
+    """The elements of an array in the kernel, as long as this process lives; None if there is no such map."""
+    if of < 0:
+        return None
+    memory = mmap.mmap(of, -(-ffi.sizeof(f"struct {record}") * count // mmap.PAGESIZE) * mmap.PAGESIZE)
+    memory.madvise(mmap.MADV_DONTFORK)  # what reads a file of the job is not to have it
+    return ffi.from_buffer(f"struct {record}[]", memory, require_writable=True)
 
 
 def _loaded(program_file: str, uid: int) -> tuple[Any, int, dict[str, int]]:

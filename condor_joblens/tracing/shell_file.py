@@ -34,9 +34,17 @@ def find(elf: Elf) -> Found:
     ends = [elf.code(places[name], 1) for name in ENDS]
     if _LOCK in (code[0], *(at_end[0] for _, at_end in ends)):
         raise Unreadable("begins a function with an instruction that can't be probed")
-    variables = tuple(places[name] - first if name in places else 0 for name in VARIABLES)
+    variables = _beside_each_other([places[name] - first if name in places else 0 for name in VARIABLES])
     distances = [at - offset for at, _ in ends]
     if any(abs(each) >= _MOST_DISTANCE for each in (*distances, *variables)):
         raise ElfError("parts that are too far apart")
     probes = Place(0, COMMAND), *(Place(each, SHELL_END) for each in distances)
     return Found([Function(EXECUTES, offset, 1, (0, 0), probes, variables=variables)])
+
+
+def _beside_each_other(distances: list[int]) -> tuple[int, ...]:
+    """In the order of struct traced_shell: two flags of four bytes that lie together are read together."""
+    status, trap, breaking, continuing, script = distances
+    if breaking and continuing and abs(breaking - continuing) == 4:
+        return status, trap, 0, 0, script, min(breaking, continuing)
+    return status, trap, breaking, continuing, script, 0

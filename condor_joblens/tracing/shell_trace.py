@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from condor_joblens.common import redact
 from condor_joblens.common.redact import WITHHELD, Redactor
 from condor_joblens.control.child_output import MOST
 from condor_joblens.profiles import traced_commands
-from condor_joblens.tracing.child import Trace
+from condor_joblens.tracing.child import MOST_SECONDS, Trace
 from condor_joblens.tracing.commands import Command, CommandHit, Commands
 from condor_joblens.tracing.job_probes import MOST_PROCESSES
 from condor_joblens.tracing.opener import Opener
 from condor_joblens.tracing.outbox import Outbox
 from condor_joblens.tracing.probes import Probes
+from condor_joblens.tracing.reading_share import ReadingShare
 from condor_joblens.tracing.shell_sums import ShellSums
+from condor_joblens.tracing.standing import LOOK_SHARE as MOST_LOOK_SHARE
 from condor_joblens.tracing.standing import StandingTrace
 from condor_joblens.tracing.standing_messages import KEEP, PART, SPAN, packed_shell
 from condor_joblens.tracing.standing_messages import ShellSums as Told
@@ -37,8 +39,10 @@ MOST_SCRIPT = 95
 TAKEN_AT_ONCE = 8
 """Rooms full of commands: more are in no ring."""
 
-WHOLE_RING = 4
-"""Times that all of a full ring is taken: 32,000 hits, the smallest of which take 136 bytes of it."""
+WHOLE_RING = 2
+"""Times that all of a full ring is taken: 16,000 hits, the smallest of which take 104 bytes of it."""
+
+COUNTED_ALONE = "scripts do more commands than may be read at JOBLENS_MAX_CPU: some are counted alone"
 
 MOST_LIVING = MOST_PROCESSES  # of more, not all are looked at
 MOST_KNOWN = 2_000
@@ -81,9 +85,28 @@ class ShellTrace(Trace):
         """Raises SpecError."""
         super().__init__(outbox, spec_texts, probes, cgroup, opener)
         self.commands, self.sums, self.lines = Commands(), ShellSums(), Lines()
+        self.share: ReadingShare | None = None
+        """What it may take of the node's CPU; None: nobody has said."""
+        self._is_said = False
 
     def take(self) -> int:
-        """Takes what the shells began, and tells the commands that have ended by it."""
+        """Takes what the shells began, and tells the commands that have ended by it, as far as its share goes."""
+        began = time.thread_time()
+        taken = self._take()
+        self.spend(time.thread_time() - began, taken)
+        return taken
+
+    def spend(self, seconds: float, commands: int = 0) -> None:
+        """So much CPU was used, for so many commands: so many more may be told."""
+        if self.share is None:
+            return
+        self.share.spend(seconds, commands)
+        self.probes.may_tell(self.share.room(time.monotonic(), self.probes.may_still_tell > 0))
+        if not self._is_said and self.probes.commands_alone:
+            self._is_said = True
+            self.notice(COUNTED_ALONE)
+
+    def _take(self) -> int:
         self.job.detach_what_is_off()
         taken = 0
         for _ in range(TAKEN_AT_ONCE):
@@ -146,7 +169,9 @@ class ShellTrace(Trace):
         self.told_rows([self._row(*each) for each in zip(commands, lines, scripts)])
 
     def _sums(self) -> dict[str, Any]:
-        return {**self.sums.told(), "Shells": self.commands.shells}
+        alone, sums = self.probes.commands_alone, self.sums.told()
+        commands = sums["Commands"] + alone
+        return {**sums, "Commands": commands, "CountedAlone": alone, "Shells": self.commands.shells}
 
     def _row(self, command: Command, line: str, script: str) -> list[Any]:
         hit = command.hit
@@ -172,6 +197,13 @@ class StandingShellTrace(StandingTrace, ShellTrace):
         """Raises SpecError."""
         self._last_rows: deque[list[Any]] = deque(maxlen=traced_commands.MOST_COMMANDS)
         super().__init__(outbox, spec_texts, probes, cgroup, opener)
+        self._followers.hear_more = self._hear
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        """joblensd says what it may take from now on."""
+        if self.share is not None and "reading" in said:
+            self.share.set(float(said["reading"]), time.monotonic())
+        self.look_share = min(MOST_LOOK_SHARE, float(said.get("looking", MOST_LOOK_SHARE)))
 
     def told_rows(self, rows: list[list[Any]]) -> None:
         """The last ones are kept, and those who follow are told."""
@@ -180,11 +212,13 @@ class StandingShellTrace(StandingTrace, ShellTrace):
 
     def _tell_sums(self) -> None:
         begun = [number for number, each in enumerate(self.job.traced) if each.since_ns]
+        alone = self.probes.commands_alone
         self.outbox.put(
             packed_shell(
                 Told(
-                    self.sums.commands,
+                    self.sums.commands + alone,
                     self.sums.failed,
+                    alone,
                     min((self._from(number) for number in begun), default=0.0),
                     self._unseen(begun),
                 )
@@ -192,7 +226,7 @@ class StandingShellTrace(StandingTrace, ShellTrace):
         )
 
     def _tell_kept(self) -> None:
-        ended = time.time()
+        began, ended = time.thread_time(), time.time()
         told = {
             "Begun": self._began,
             "Ended": ended,
@@ -206,6 +240,7 @@ class StandingShellTrace(StandingTrace, ShellTrace):
         for at in range(0, len(content), MOST - 1):
             self.outbox.put(PART + content[at : at + MOST - 1])
         self.outbox.put(KEEP + SPAN.pack(self._began, ended))
+        self.spend(time.thread_time() - began)
 
     def _told_lines(self) -> list[list[Any]]:
         """The most time first."""
@@ -227,6 +262,22 @@ class StandingShellTrace(StandingTrace, ShellTrace):
             "ForAll": self.probes.is_for_all,
             **{name: counted[name] for name in ("LostHits", "NotOurs", "SwitchedOff", "CoveredSeconds")},
         }
+
+
+def begin(
+    request: Mapping[str, Any], outbox: Outbox, spec_texts: Sequence[str], probes: Probes, cgroup: int, opener: Opener
+) -> None:
+    """Traces until it is over. The request has how many cores it may take to read commands, and to look for shells."""
+    kind = StandingShellTrace if request.get("stands") else ShellTrace
+    trace = kind(outbox, spec_texts, probes, cgroup, opener)
+    if "reading" in request:
+        trace.share = ReadingShare(float(request["reading"]), time.monotonic(), float(request.get("saved", 1.0)))
+        trace.spend(0.0)
+    if isinstance(trace, StandingShellTrace):
+        trace.look_share = min(MOST_LOOK_SHARE, float(request.get("looking", MOST_LOOK_SHARE)))
+        trace.stand()
+    else:
+        trace.run(min(float(request["seconds"]), MOST_SECONDS))
 
 
 def _script(name: bytes) -> tuple[bytes, bool]:

@@ -42,7 +42,7 @@ class StandingTrace(Trace):
         self._notes: list[str] = []
         self._followers = Followers(self._told_to_follower)
         super().__init__(outbox, spec_texts, probes, cgroup, opener)
-        self.job.first_pause = FIRST_LOOK_SECONDS
+        self.job.first_pause, self.look_share = FIRST_LOOK_SECONDS, LOOK_SHARE
         self._began = time.time()
         outbox.hear = self._followers.hear
         self._last = traced_calls.LastCalls()
@@ -66,7 +66,7 @@ class StandingTrace(Trace):
             if now >= next_look:
                 if not self.look():
                     break
-                next_look = time.monotonic() + max(FIRST_LOOK_SECONDS, (time.monotonic() - now) / LOOK_SHARE)
+                next_look = time.monotonic() + max(FIRST_LOOK_SECONDS, (time.monotonic() - now) / self.look_share)
             if now >= next_sums:
                 self._tell_sums()
                 next_sums = now + SUMS_SECONDS

@@ -78,6 +78,7 @@ class ShellSums:
 
     commands: int
     failed: int
+    alone: int  # of the commands: counted, and not told, so that nothing more is known of them
     begun: float  # epoch seconds; 0: no shell is traced so far
     unseen: float | None  # seconds that shells ran before their probes; None: not known
 
@@ -94,6 +95,7 @@ def understood_shell(message: bytes) -> ShellSums:
         return ShellSums(
             _count(told["commands"]),
             _count(told["failed"]),
+            _count(told["alone"]),
             _seconds(told["begun"]),
             None if told["unseen"] is None else _seconds(told["unseen"]),
         )

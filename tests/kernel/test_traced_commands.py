@@ -20,6 +20,8 @@ from condor_joblens.common import readiness
 from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE
 from condor_joblens.profiles import commands_page, traced_commands
 from condor_joblens.tracing import standing_messages as messages
+from condor_joblens.tracing.reading_share import FIRST_COST_SECONDS, SAVED_SECONDS
+from condor_joblens.tracing.shell_trace import COUNTED_ALONE
 
 BASH = "/bin/bash"
 
@@ -229,6 +231,36 @@ def test_a_loop_of_builtins_is_switched_off(traces: Traces, open_folder: Path) -
     assert (out, code) == ("done\n", 0)
     assert told.summary[0]["SwitchedOff"] and told.summary[0]["Commands"] < 50_000
     assert any("executes too many commands" in each for each in told.notices)
+
+
+def test_three_scripts_beyond_their_share_are_counted_exactly(traces: Traces, open_folder: Path) -> None:
+    """Each may have a hundred commands told. Of what is told, the status is right where there is one."""
+    text = "f() { for i in {1..60}; do true; false; done; return 4; }\nf\necho done\nexit 5\n"
+    folders = [open_folder / str(number) for number in range(3)]
+    asked = {"reading": 100 * FIRST_COST_SECONDS / SAVED_SECONDS, "for_all": True}
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            folder.mkdir()
+        scripts = [stack.enter_context(script(traces.slot, text, folder)) for folder in folders]
+        all_told, channels = [Told() for _ in scripts], [traces.begin("bash", **asked) for _ in scripts]
+        for told, channel in zip(all_told, channels):
+            stack.callback(channel.close)
+            while not any("commands of" in each for each in told.notices):
+                told.receive(channel)
+        ended = [(process.communicate("go\n", timeout=SECONDS), process.returncode) for process in scripts]
+        for told, channel in zip(all_told, channels):
+            while told.receive(channel):
+                pass
+    assert ended == [(("done\n", None), 5)] * 3
+    for told in all_told:  # each is of all three scripts
+        (summary,) = told.summary
+        assert (summary["Commands"], summary["LostHits"]) == (3 * (120 + 4), 0), summary
+        assert 0 < len(told.rows) == summary["Commands"] - summary["CountedAlone"] < 300
+        assert COUNTED_ALONE in told.notices
+        assert {(row[4], row[6]) for row in told.rows} <= {
+            ("true", 0), ("true", None), ("false", 1), ("false", None), ("return 4", 4), ("return 4", None),
+            ("f", 4), ("f", None), ("echo done", 0), ("echo done", None), ("exit 5", 5), ("exit 5", None),
+        }  # fmt: skip
 
 
 def test_a_thousand_lines_are_told_and_what_is_written_is_the_same(traces: Traces, open_folder: Path) -> None:

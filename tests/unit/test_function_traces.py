@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,21 @@ class StandingOnes(Traces):
         super().__init__(made.node, None, None, selectors.DefaultSelector())
         self.begun: list[tuple[int, tuple[str, ...]]] = []
         self.ends: list[socket.socket] = []
+        self.requests: list[Mapping[str, float]] = []
         self.refuses = ""
 
     def _check(self) -> None:
         """They can be begun, here without processes."""
 
-    def stand(self, run: int, cgroup: int, sandbox: Any, specs: Sequence[str]) -> socket.socket:
+    def stand(
+        self, run: int, cgroup: int, sandbox: Any, specs: Sequence[str], request: Mapping[str, float]
+    ) -> socket.socket:
         if self.refuses:
             raise Refused(self.refuses)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self.begun.append((run, tuple(specs)))
+        self.requests.append(request)
         self.ends.append(theirs)
         return ours
 
@@ -347,10 +351,11 @@ def test_scripts_have_a_trace_of_their_own(node: Node) -> None:
     node.all.tick()
     shells.tick()
     assert node.starts.begun == [(run, ("reco:fit",)), (run, ("bash",))] and node.starts.stands(run) == 2
-    said = messages.packed_shell(messages.ShellSums(12, 3, BEGUN, 0.5))
+    said = messages.packed_shell(messages.ShellSums(12, 3, 5, BEGUN, 0.5))
     made = traced_commands.encode(SHELLS, [])
     node.say(said, messages.PART + made, messages.KEEP + messages.SPAN.pack(BEGUN, BEGUN + 1))
     assert (node.row(run, "trace_commands"), node.row(run, "trace_failed_commands")) == (12, 3)
+    assert node.row(run, "trace_commands_counted_alone") == 5
     store = node.made.agent.output.artifacts.store
     assert [each.name.partition(".")[2] for each in store.stored()] == [traced_commands.KIND]
     node.say(messages.SUMS + b'{"commands": -1}')

@@ -88,7 +88,8 @@ def test_a_bash_has_what_is_needed_and_another_program_is_refused() -> None:
     with open("/bin/bash", "rb") as file:
         (function,) = shell_file.find(Elf(file.fileno())).functions
     assert [place.kind for place in function.places] == [COMMAND, SHELL_END, SHELL_END, SHELL_END]
-    assert len(function.variables) == len(shell_file.VARIABLES) and all(function.variables)
+    status, trap, breaking, continuing, script, both = function.variables
+    assert status and trap and script and (both or (breaking and continuing))
     with open("/bin/true", "rb") as file, pytest.raises(Unreadable, match="its commands are not seen"):
         shell_file.find(Elf(file.fileno()))
 
@@ -152,3 +153,29 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
         traced_commands.decode(json.dumps(told).encode())
     with pytest.raises(ValueError):
         traced_calls.decode(json.dumps({**told, "Format": "joblens-commands"}).encode())
+
+
+def test_what_ended_while_commands_were_counted_alone_has_no_status() -> None:
+    shells = Commands()
+    shells.take(hit(1, OUTER, b"f\0"))
+    shells.take(hit(2, INNER, b"true\0"))
+    assert told(shells.take(hit(9, INNER, b"false\0", status=3, untold=7))) == [(b"true\0", End.NOT_SEEN, None, None)]
+    ended = shells.take(hit(12, OUTER, b"exit\0", status=1, untold=7))
+    assert told(ended) == [(b"false\0", End.ENDED, 1, 3), (b"f\0", End.ENDED, 1, 11)]
+    assert told(shells.take(hit(15, 0, status=2, kind=SHELL_END, untold=8))) == [(b"exit\0", End.NOT_SEEN, None, None)]
+
+
+def test_a_list_that_was_passed_ends_what_it_is_not_within() -> None:
+    """`f; { true; }`: the group has begun another command at once, and was not told."""
+    shells = Commands()
+    shells.take(hit(1, OUTER, b"f\0"))
+    assert told(shells.take(hit(5, INNER, b"true\0", status=4, top=OUTER))) == [(b"f\0", End.ENDED, 4, 4)]
+
+
+def test_commands_that_were_counted_alone_are_said() -> None:
+    many = {**KEPT, "Sums": {**KEPT["Sums"], "CountedAlone": 7}}
+    kept = traced_commands.decode(traced_commands.encode(many, LAST))
+    assert "7 of the commands were counted alone" in "\n".join(commands_page.table(kept))
+    del many["Sums"]["CountedAlone"]
+    kept = traced_commands.decode(traced_commands.encode(many, LAST))
+    assert kept.counts["CountedAlone"] == 0 and "counted alone" not in "\n".join(commands_page.table(kept))
