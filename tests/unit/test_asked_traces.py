@@ -25,7 +25,7 @@ class Asked(Traces):
         rows: Any = np.zeros(RUNS, [("run_number", "u8"), ("level_number", "i4")])
         rows["run_number"], rows["level_number"] = np.arange(RUNS) + 100, Level.TRACE
         runs = SimpleNamespace(rows=rows, state={"used": np.ones(RUNS, bool)})
-        node: Any = SimpleNamespace(runs=runs, config=SimpleNamespace(trace_shell="process"))
+        node: Any = SimpleNamespace(runs=runs, config=SimpleNamespace(trace_shell="process", max_cpu=0.05))
         super().__init__(node, None, None, selectors.DefaultSelector())
 
     def _check(self) -> None:
