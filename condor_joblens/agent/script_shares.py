@@ -1,7 +1,7 @@
 """How much of JOBLENS_MAX_CPU the traces of scripts may take, so that they alone make no job's level step down.
 
-All users have the same, and of a user's each trace. A trace begins with a part of what was saved up for its user, so
-many that follow each other have no more than one that goes on.
+All users have the same, and of a user's each trace. A trace begins with a part of what was saved up for its user.
+So those that follow each other have no more than one that goes on.
 """
 
 from __future__ import annotations
