@@ -627,6 +627,7 @@ class Reader:
             job.has_asked = bool(job.waiting)
 
     def _ask_opener(self, job: _Job, question: dict[str, Any]) -> None:
+        """Asks it; afterwards there may be none any more, and nothing that is looked at."""
         assert job.opener is not None
         job.until = time.monotonic() + program_files.ANSWER_SECONDS + 1
         try:
@@ -685,8 +686,9 @@ class Reader:
             self._ask_opener(job, {"open": addresses})
         if look.asked == len(look.to_open) and not look.has_asked_python:
             look.has_asked_python = True
-            self._ask_opener(job, {"python": look.process.pid})
-        if not look.to_open:
+            if job.opener is not None:
+                self._ask_opener(job, {"python": look.process.pid})
+        if not look.to_open and job.look is look:
             self._put_mappings(job, look)
 
     def _is_to_be_opened(self, number: int | None) -> bool:

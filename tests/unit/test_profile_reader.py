@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import pytest
 from condor_joblens.agent.profiles import Profiles
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.profile import View
+from condor_joblens.profiling import program_files
 from condor_joblens.profiling import reader_messages as messages
 from condor_joblens.profiling import sample_reader
 from condor_joblens.profiling.python_offsets import Layout
@@ -151,6 +154,83 @@ def test_a_python_that_is_looked_at_again_keeps_the_names_of_its_functions(
     job = _Job(1, Counts(0.0, 0), Counted())
     before = python_of(reader, job, 10, 8, 16)
     assert python_of(reader, job, 10) is before and len(before.codes) == 2
+
+
+def asked_of(opener: socket.socket) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(opener.recv(1 << 16))
+    return found
+
+
+def looking(reader: Reader, files: int) -> tuple[_Job, _Look, socket.socket]:
+    """A job whose opener has told mappings of so many files; the opener's end of its socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    job = _Job(1, Counts(0.0, 0), Counted(), opener=ours)
+    reader._poll.register(ours.fileno())
+    mappings = [[0x1000 * number, 0x1000 * (number + 1), 0, 1, number, f"/f{number}"] for number in range(1, files + 1)]
+    job.look = look = _Look(Process(struct.pack("<IIQ", 70, 1, 7), 70), mappings, list(mappings))
+    theirs.setblocking(False)
+    return job, look, theirs
+
+
+def test_files_are_asked_for_some_at_a_time_and_behind_the_last_ones_for_python(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    job, look, opener = looking(reader, program_files.OPEN_AT_ONCE + 1)
+    reader._go_on_opening(job, look)
+    asked = asked_of(opener)["open"]
+    assert asked == [each[0] for each in reversed(look.mappings)][: program_files.OPEN_AT_ONCE]
+    for address in asked:
+        with pytest.raises(BlockingIOError):
+            asked_of(opener)
+        opener.send(json.dumps({"opened": address}).encode())
+        reader._answered(job)
+    assert asked_of(opener) == {"open": [0x1000]} and asked_of(opener) == {"python": 70}
+    assert len(look.to_open) == 1 and not messages_of(channel[0])
+    opener.send(b'{"opened": 4096}')
+    reader._answered(job)
+    assert [packet[0] for packet in messages_of(channel[0])] == [messages.MAPPINGS]
+    opener.send(b'{"python": null, "later": false}')
+    reader._answered(job)
+    assert job.look is None
+
+
+def test_an_opener_that_ends_while_it_is_asked_costs_that_look_alone(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    for files in (0, 1):
+        job, look, opener = looking(reader, files)
+        opener.close()
+        reader._go_on_opening(job, look)
+        assert job.opener is None and job.look is None and not job.has_asked
+    assert not messages_of(channel[0])
+
+
+def test_a_child_that_opens_files_is_wanted_when_a_run_begins_and_again_if_it_was_too_early(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    reader._begin(1, 0, 0.0, bytes(messages.SAMPLED_BYTES))
+    wanted = bytes([messages.OPENER]) + messages.NUMBER.pack(1)
+    assert messages_of(channel[0]) == [wanted]
+    job = reader._jobs[1]
+    reader._take_opener([], 1)
+    job.waiting.append(Process(struct.pack("<IIQ", 70, 1, 7), 70))
+    reader._look(job)
+    assert messages_of(channel[0]) == [wanted]
+    reader._take_opener([], 1)
+    reader._look(job)
+    assert not messages_of(channel[0]), "it would be asked for again and again"
+
+
+def messages_of(joblensd: socket.socket) -> list[bytes]:
+    """What the reader has said to it so far."""
+    found = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found.append(joblensd.recv(1 << 16, socket.MSG_DONTWAIT))
+    return found
 
 
 def test_what_was_known_of_pythons_that_have_ended_makes_room(channel: tuple[socket.socket, socket.socket]) -> None:
