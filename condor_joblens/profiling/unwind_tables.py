@@ -114,13 +114,14 @@ class UnwindTables:
         """The number of an open file of root's, which is this run's as well then; 0: there is none, or it has changed.
 
         As long as it is open, no other file has its inode. With layers of file systems a mapping has another device
-        than stat(2) says: then it is not found.
+        than stat(2) says: then it is not found. Nor is one that not all may read: that a run has it is only said.
         """
         number = self._of_roots.get((device, inode), 0)
         if not number:
             return 0
         file = self._files[number]
-        if key_of(os.fstat(file.descriptor)) != file.mapped.key:
+        status = os.fstat(file.descriptor)
+        if key_of(status) != file.mapped.key or not status.st_mode & stat.S_IROTH:
             return 0
         self._found(run, number)
         return number

@@ -75,6 +75,9 @@ def test_a_file_of_root_that_is_open_is_known_again_by_its_place_until_it_change
     assert not tables.known(2, *places[2]) and others
     tables.forget_run(1)
     assert tables.known(3, *places[0]) == roots, "the second job has it"
+    programs[3].chmod(0o750)
+    secret = tables.add(3, opened(programs[3]), "s")
+    assert secret and not tables.known(2, *places[3]), "not everybody may read it"
     with open(programs[0], "ab") as file:
         file.write(b"more")
     assert not tables.known(4, *places[0])
