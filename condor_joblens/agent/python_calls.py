@@ -39,8 +39,9 @@ MOST_OF_NODE = 64
 EVERY = 30.0
 """Seconds between two readings of a run's rings."""
 
-PATIENCE = 30.0
-"""Seconds for one reading."""
+PATIENCE = 600.0
+"""Seconds for one reading. It takes a second of CPU, and jobs of a full node leave a hundredth of one to nice 19. What
+goes on without end is ended by its own limit (recorder_reader.CPU_SECONDS)."""
 
 MOST_NOTES_OF_RUN = 8
 """Reasons for which Pythons of a run got no ring. Each is said once, and a job can name versions at will."""

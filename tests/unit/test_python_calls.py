@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -193,6 +194,44 @@ def test_a_reader_that_fails_costs_what_it_reads_alone(
     made.node.runs.rows["final"][run] = True
     turn_until(calls, lambda: not calls._recorded and not calls._reading, time.monotonic())
     assert not kept(calls)
+
+
+def test_a_reader_that_jobs_of_a_full_node_leave_little_cpu_is_waited_for(
+    made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Reader.start
+
+    def start_stopped(self: Reader, channel: Any, *more: Any) -> Any:
+        process = start(self, channel, *more)
+        process.send_signal(signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(Reader, "start", start_stopped)
+    run = begin(made)
+    write(calls.give(run, 5, "3.13.1")[1])
+    made.node.runs.rows["final"][run] = True
+    now = time.monotonic()
+    calls.tick(now)
+    (reading,) = calls._reading
+    calls.tick(now + 300)
+    reading.process.send_signal(signal.SIGCONT)  # type: ignore[attr-defined]
+    turn_until(calls, lambda: kept(calls), now + 300)
+    assert not calls._reading
+
+
+def test_a_reader_that_never_answers_is_ended(made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    started: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(
+        Reader, "start", lambda self, channel: started.append(subprocess.Popen(command, stdin=channel)) or started[-1]
+    )
+    run = begin(made)
+    calls.give(run, 5, "3.13.1")
+    made.node.runs.rows["final"][run] = True
+    now = time.monotonic()
+    calls.tick(now)
+    calls.tick(now + python_calls.PATIENCE + 1)
+    assert not calls._reading and not calls._recorded and started[0].wait(SECONDS) == -signal.SIGKILL
 
 
 def test_what_was_recorded_before_the_level_was_refused_is_forgotten(made: Made, calls: PythonCalls) -> None:
