@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from condor_joblens.common.tokens import Who, digest
+from condor_joblens.hub import strict_json
 from condor_joblens.hub.ingest import app as application
+from condor_joblens.hub.ingest import gather
 from condor_joblens.hub.ingest.app import App
 from condor_joblens.hub.ingest.gather import MOST_INSERTS, Gatherer
 from condor_joblens.hub.ingest.records import MOST_BYTES, NotAPost, Post, read, unpacked
@@ -277,6 +280,71 @@ def test_posts_that_come_together_are_one_insert() -> None:
     assert [status for status, _ in found] == [200, 200] and len(store.lines) == 2 and store.inserts <= 2
 
 
+def test_many_small_posts_that_come_together_are_few_inserts(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [f"n{number}" for number in range(100)]
+    monkeypatch.setitem(globals(), "TOKENS", {**TOKENS, **{digest(node): Who("node", node) for node in nodes}})
+    store = Kept()
+    bodies = {node: gzip.compress(lines(sample(Node=node))) for node in nodes}
+    found = run(store, *(lambda app, node=node: posted(app, bodies[node], node) for node in nodes))
+    assert [status for status, _ in found] == [200] * 100 and len(store.lines) == 100 and store.inserts < 10
+
+
+def test_while_much_waits_for_the_store_posts_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, may_go_on = Kept(), threading.Event()
+    for name in ("MOST_WAITING", "LEAST_WAITING"):
+        monkeypatch.setattr(gather, name, 1)
+    store.error = lambda lines: None if may_go_on.wait(60) else StoreGone("never")
+    one, two = gzip.compress(lines(sample())), gzip.compress(lines(sample(Node="ep2")))
+
+    async def second(app: App) -> Any:
+        while not app._gatherer.is_full:
+            await asyncio.sleep(0)
+        try:
+            return await posted(app, two, "tuna")
+        finally:
+            may_go_on.set()
+
+    (first, (status, answer)) = run(store, lambda app: posted(app, one), second)
+    assert first == (200, {"refused": {}}) and status == 503 and answer["error"]
+    ((status, _),) = run(store, lambda app: posted(app, two, "tuna"))
+    assert status == 200
+
+
+def test_bodies_that_come_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "MOST_HELD", 300)
+    body = gzip.compress(lines(*(sample(number, Owner=str(number)) for number in range(50))))
+    assert len(body) > 300
+
+    async def both(app: App) -> Any:
+        return [await posted(app, body), await posted(app, gzip.compress(lines(sample())))]
+
+    ((too_much, taken),) = run(Kept(), both)
+    assert too_much[0] == 503 and taken == (200, {"refused": {}}), "what was held is free again"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"1e999", b"-1e999", b"NaN", b"1" + b"0" * 400 + b".0", b'"\x01"', b'"\xff"', b"[" * 1010 + b"]" * 1010,
+        b'{"a":' * 1010 + b"1" + b"}" * 1010, b"\xef\xbb\xbf1", b'{"a":1,}', b"1 2", b"", b"'x'",
+    ],
+    ids=_named,
+)  # fmt: skip
+def test_what_python_refuses_no_quicker_library_takes(text: bytes) -> None:
+    for read_it in (strict_json.decoded, lambda text: strict_json.DECODER.decode(text.decode("utf-8"))):
+        with pytest.raises((ValueError, RecursionError)):
+            read_it(text)
+
+
+def test_both_read_the_same() -> None:
+    for text in (
+        b' {"a": [1, -2.5, "x\\u00e9", null, true], "a": {"b": 0.1}} \r',
+        b"18446744073709551615",
+        b"[" * 900 + b"]" * 900,
+    ):
+        assert strict_json.decoded(text) == strict_json.DECODER.decode(text.decode("utf-8"))
+
+
 def test_a_node_has_one_post_at_a_time() -> None:
     body = gzip.compress(lines(sample()))
     found = run(Kept(), lambda app: posted(app, body), lambda app: posted(app, body))
@@ -321,7 +389,7 @@ def test_a_post_of_wrong_rows_does_not_keep_the_store_from_others() -> None:
 
 
 def test_nodes_that_send_slowly_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [f"slow{number}" for number in range(application.AT_ONCE + 1)]
+    nodes = [f"slow{number}" for number in range(application.COMING // 2)]
     monkeypatch.setattr(application, "SECONDS", 600.0)
     monkeypatch.setitem(globals(), "TOKENS", {**TOKENS, **{digest(node): Who("node", node) for node in nodes}})
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from condor_joblens import __version__
@@ -30,10 +30,17 @@ MOST_HEAD = 16 << 10
 """Bytes of what stands before a chunk of an artifact."""
 
 AT_ONCE = 8
-"""Posts of all nodes that are worked on at a time: each takes some tens of megabytes at most."""
+"""Chunks of artifacts that are worked on at a time."""
 
-COMING = 64
-"""Posts of all nodes that are worked on or come: some nodes that send slowly must not keep the others out."""
+CHECKED_AT_ONCE = 2
+"""Posts that are unpacked and checked at a time: each takes some tens of megabytes at most. Others wait, packed."""
+
+COMING = 512
+"""Posts of all nodes that come, are worked on or wait for the store. Some nodes that send slowly must not keep the
+others out."""
+
+MOST_HELD = 64 << 20
+"""Bytes of bodies that have come and are not unpacked yet."""
 
 MOST_REASONS = 16 << 10
 """Bytes of an answer that say why records are refused; of more records it is not said. Nodes read 64 KiB."""
@@ -64,6 +71,30 @@ def _too_many() -> _Refusal:
     return _Refusal(503, "too many posts at a time", 1)
 
 
+class _Room:
+    """For the bodies of all requests together, as they come: who sends slowly takes no more than he has sent."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    @contextlib.contextmanager
+    def some(self) -> Iterator[Callable[[int], None]]:
+        """For one body: what takes so many bytes more, or raises _Refusal. They are free when it is left."""
+        taken = 0
+
+        def hold(count: int) -> None:
+            nonlocal taken
+            if count > self._left:
+                raise _too_many()
+            self._left -= count
+            taken += count
+
+        try:
+            yield hold
+        finally:
+            self._left += taken
+
+
 class App:
     """For one process."""
 
@@ -74,7 +105,9 @@ class App:
         self._gatherer, self._tokens, self._artifacts = gatherer, tokens, artifacts
         self._task: asyncio.Task[None] | None = None
         self._busy: set[str] = set()  # nodes whose posts come, or are worked on
-        self._working = 0
+        self._working = 0  # chunks of artifacts
+        self._room = _Room(MOST_HELD)
+        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
@@ -126,7 +159,7 @@ class App:
             raise _Refusal(415, "the body is to be packed by gzip")
         if node in self._busy:
             raise _Refusal(429, f"another post of {node} is worked on", 1)
-        if len(self._busy) >= COMING or self._working >= AT_ONCE:
+        if len(self._busy) >= COMING or self._is_full(take == self._artifact):
             raise _too_many()
         self._busy.add(node)
         try:
@@ -134,21 +167,48 @@ class App:
         finally:
             self._busy.discard(node)
 
+    def _is_full(self, is_artifact: bool) -> bool:
+        return self._working >= AT_ONCE if is_artifact else self._gatherer.is_full
+
     async def _post(self, head: dict[bytes, bytes], receive: Receive, who: Who) -> tuple[int, dict[str, Any]]:
         """Raises _Refusal."""
-        body = await self._whole_body(head, receive, MOST_PACKED)
-        self._working += 1
+        post = await self._checked(head, receive, who)
+        if post.rows:
+            await self._keep(post)
+        return 200, {"refused": _reasons(post)}
+
+    async def _checked(self, head: dict[bytes, bytes], receive: Receive, who: Who) -> Post:
+        """Raises _Refusal."""
+        period = _period(head)
+        with self._room.some() as hold:
+            body = await _whole_body(head, receive, MOST_PACKED, hold)
+            async with self._checking:
+                if self._is_full(is_artifact=False):
+                    raise _too_many()
+                try:
+                    return await asyncio.to_thread(lambda: read(unpacked(body), who.name, period=period, role=who.role))
+                except NotAPost as error:
+                    raise _Refusal(413 if "more than" in str(error) else 400, str(error)) from None
+
+    async def _keep(self, post: Post) -> None:
+        """Raises _Refusal."""
         try:
-            return 200, {"refused": _reasons(await self._kept(body, who, _period(head)))}
-        finally:
-            self._working -= 1
+            await asyncio.wait_for(self._gatherer.keep(post), KEEP_SECONDS)
+        except asyncio.TimeoutError:
+            raise _Refusal(503, "the store takes too long", 5) from None
+        except StoreGone as error:
+            raise _Refusal(503, str(error), 5) from None
 
     async def _artifact(self, head: dict[bytes, bytes], receive: Receive, who: Who) -> tuple[int, dict[str, Any]]:
         """409: this chunk is not the one that is wanted. Raises _Refusal."""
         artifacts = self._artifacts
         if artifacts is None:
             raise _Refusal(404, "this hub takes no artifacts")
-        about, _, chunk = (await self._whole_body(head, receive, MOST_CHUNK + MOST_HEAD)).partition(b"\n")
+        with self._room.some() as hold:
+            body = await _whole_body(head, receive, MOST_CHUNK + MOST_HEAD, hold)
+        about, _, chunk = body.partition(b"\n")
+        if self._is_full(is_artifact=True):
+            raise _too_many()
         self._working += 1
         try:
             said = json.loads(about[:MOST_HEAD])
@@ -165,31 +225,6 @@ class App:
             self._working -= 1
         wanted = said.get("Offset") == have - len(chunk) or is_whole
         return (200 if wanted else 409), {"have": have, "whole": is_whole}
-
-    async def _whole_body(self, head: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
-        """Raises _Refusal."""
-        try:
-            body = await asyncio.wait_for(_body(head, receive, most), SECONDS)
-        except asyncio.TimeoutError:
-            raise _Refusal(408, f"the body did not come within {SECONDS:g} s") from None
-        if self._working >= AT_ONCE:
-            raise _too_many()
-        return body
-
-    async def _kept(self, body: bytes, who: Who, period: float) -> Post:
-        """Raises _Refusal."""
-        try:
-            post = await asyncio.to_thread(lambda: read(unpacked(body), who.name, period=period, role=who.role))
-        except NotAPost as error:
-            raise _Refusal(413 if "more than" in str(error) else 400, str(error)) from None
-        if post.rows:
-            try:
-                await asyncio.wait_for(self._gatherer.keep(post), KEEP_SECONDS)
-            except asyncio.TimeoutError:
-                raise _Refusal(503, "the store takes too long", 5) from None
-            except StoreGone as error:
-                raise _Refusal(503, str(error), 5) from None
-        return post
 
     def _who(self, authorization: bytes) -> Who:
         """Whose token is shown. Raises _Refusal."""
@@ -218,7 +253,15 @@ def _reasons(post: Post) -> dict[str, str]:
     return found
 
 
-async def _body(head: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
+async def _whole_body(head: dict[bytes, bytes], receive: Receive, most: int, hold: Callable[[int], None]) -> bytes:
+    """hold: is told of bytes as they come, and raises _Refusal if there is no room. Raises _Refusal."""
+    try:
+        return await asyncio.wait_for(_body(head, receive, most, hold), SECONDS)
+    except asyncio.TimeoutError:
+        raise _Refusal(408, f"the body did not come within {SECONDS:g} s") from None
+
+
+async def _body(head: dict[bytes, bytes], receive: Receive, most: int, hold: Callable[[int], None]) -> bytes:
     """Raises _Refusal."""
     length = head.get(b"content-length", b"0")
     too_long = _Refusal(413, f"more than {most} bytes, or {MOST_BYTES >> 20} MiB unpacked: send less at once")
@@ -229,8 +272,10 @@ async def _body(head: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise _Refusal(400, "the connection ended within the body")
-        body += message.get("body", b"")
-        if len(body) > most:
+        piece = message.get("body", b"")
+        if len(body) + len(piece) > most:
             raise too_long
+        hold(len(piece))
+        body += piece
         if not message.get("more_body"):
             return bytes(body)

@@ -12,10 +12,26 @@ from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused
 from condor_joblens.hub.store.schema import Table
 
 MOST_ROWS = 20_000
-"""Of an insert."""
+"""Of an insert. A part of the store's has 400 columns, which cost as much for ten rows as for a thousand."""
+
+MOST_BYTES = 48 << 20
+"""Of an insert's rows, from which on it takes no further post."""
+
+MOST_WAITING = 64 << 20
+"""Bytes of rows that wait, from which on no further post is worked on."""
+
+LEAST_WAITING = 16 << 20
+"""The same, of a store that is slow: a post has no more."""
+
+AHEAD = 4.0
+"""Seconds in which the store is to have what waits, as quick as it was last. Nodes wait for an answer for ten."""
 
 WAIT = 0.2
-"""Seconds for which others' posts are waited for."""
+"""Seconds for which others' posts are waited for, at least. As long as the last insert took is waited, too: so a store
+that is busy has few and large ones."""
+
+LONGEST_WAIT = 1.0
+"""Pages are no further behind for it."""
 
 MOST_INSERTS = 100
 """Of a post with rows that the store refuses, to find them: others wait meanwhile. What is left then is refused."""
@@ -24,6 +40,7 @@ MOST_INSERTS = 100
 @dataclass(eq=False)
 class _Waiting:
     post: Post
+    size: int
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -33,25 +50,49 @@ class Gatherer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._size = 0  # bytes of what waits, and of what is being inserted
+        self._took = 0.0  # seconds of the last insert
+        self._most = MOST_WAITING
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that the next post had better come later."""
+        return self._size >= self._most
 
     async def keep(self, post: Post) -> None:
         """Returns when the store has the post's rows; those that it refuses are in `refused` then. Raises StoreGone."""
-        waiting = _Waiting(post)
-        await self._queue.put(waiting)
+        waiting = _Waiting(post, post.size)
+        self._size += waiting.size
+        self._queue.put_nowait(waiting)
         await waiting.done
 
     async def run(self) -> None:
         """For ever."""
         while True:
-            waiting = [await self._queue.get()]
-            end = asyncio.get_running_loop().time() + WAIT
-            while sum(len(one.post.rows) for one in waiting) < MOST_ROWS:
-                try:
-                    left = end - asyncio.get_running_loop().time()
-                    waiting.append(await asyncio.wait_for(self._queue.get(), max(0.0, left)))
-                except asyncio.TimeoutError:
-                    break
-            await self._insert(waiting)
+            waiting = await self._gathered()
+            began, size = asyncio.get_running_loop().time(), sum(one.size for one in waiting)
+            try:
+                await self._insert(waiting)
+            finally:
+                self._size -= size
+            self._took = asyncio.get_running_loop().time() - began
+            quick = int(AHEAD * size / max(self._took, 1e-3))
+            self._most = min(MOST_WAITING, max(LEAST_WAITING, quick))
+
+    async def _gathered(self) -> list[_Waiting]:
+        """The posts of an insert."""
+        waiting = [await self._queue.get()]
+        rows, size = len(waiting[0].post.rows), waiting[0].size
+        end = asyncio.get_running_loop().time() + min(LONGEST_WAIT, max(WAIT, self._took))
+        while rows < MOST_ROWS and size < MOST_BYTES:
+            try:
+                left = end - asyncio.get_running_loop().time()
+                one = await asyncio.wait_for(self._queue.get(), max(0.0, left))
+            except asyncio.TimeoutError:
+                break
+            waiting.append(one)
+            rows, size = rows + len(one.post.rows), size + one.size
+        return waiting
 
     async def _insert(self, waiting: Sequence[_Waiting]) -> None:
         try:

@@ -8,14 +8,14 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from condor_joblens.analysis.causes import general
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.tokens import NODE, Who
 from condor_joblens.hub.ingest import job_events
 from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOB_EVENTS, JOBS, OTHERS, QUEUE_DAYS, Table
-from condor_joblens.hub.strict_json import DECODER
+from condor_joblens.hub.strict_json import decoded
 from condor_joblens.model.metrics import SCHEMA
 
 MOST_RECORDS = 5000
@@ -27,15 +27,14 @@ MOST_BYTES = 16 << 20
 MOST_LINE = 256 << 10
 _GREATEST = 1e18
 _MOST_SCHEMA = 1 << 16
-_CHECKED = tuple(
-    f'"{name}"'.encode()
-    for name in (
-        "Type", "Schema", "Node", "Time", "UpdateTime", "Id", "Run", "GlobalJobId", "RunNumber", "Sequence",
-    )
+_CHECKED = (
+    "Type", "Schema", "Node", "Time", "UpdateTime", "Id", "Run", "GlobalJobId", "RunNumber", "Sequence",
 )  # fmt: skip
-_ADDED = (b'"Cause"', b'"SinkPeriodSeconds"')
-"""Names whose values are looked at. A line in which each stands once, and no escape that could spell one, is the
-store's as it is."""
+_ADDED = ("Cause", "SinkPeriodSeconds")
+_NAMES = re.compile('"(?:{})"'.format("|".join((*_CHECKED, *_ADDED))).encode())
+_ONCE = sorted(f'"{name}"'.encode() for name in _CHECKED)
+"""Names whose values are looked at, and those that are the hub's to say. A line is the store's as it is if each of the
+first stands in it once, and none of the others. No escape may be there that could spell one."""
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """An escape of half a character: two of them are one."""
@@ -44,8 +43,7 @@ _AHEAD = 3600.0
 """Seconds that a node's clock may be ahead of ours. Rows lie in the store by their own day."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One record, fit to be inserted."""
 
     position: int  # in its post
@@ -59,6 +57,11 @@ class Post:
 
     rows: list[Row] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)  # position -> why
+
+    @property
+    def size(self) -> int:
+        """Bytes of its rows."""
+        return sum(len(row.line) for row in self.rows)
 
 
 class NotAPost(JobLensError):
@@ -128,7 +131,7 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
     """Raises ValueError, RecursionError."""
     if len(line) > MOST_LINE:
         raise ValueError("a record is too long")
-    record: Any = DECODER.decode(line.decode("utf-8"))
+    record: Any = decoded(line)
     if not isinstance(record, dict):
         raise ValueError("a record is a JSON object")
     if b"\\u" in line and _HALF.search(line):
@@ -157,10 +160,9 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
         if identity != f"{record['Run']}/{record.get('RunNumber')}/{record.get('Sequence')}{last}":
             raise ValueError("its Id is not that of its run, number and sequence")
         added = _added(record, period)
-        is_plain = b"\\u" not in line and all(line.count(name) == 1 for name in _CHECKED)
-        if is_plain and not any(name in line for name in _ADDED):
+        if b"\\u" not in line and sorted(_NAMES.findall(line)) == _ONCE:
             return Row(position, table, _with(line, added))
-        record = {name: value for name, value in record.items() if name not in ("Cause", "SinkPeriodSeconds")} | added
+        record = {name: value for name, value in record.items() if name not in _ADDED} | added
     elif table is JOB_EVENTS:
         record = job_events.cleaned(record)
     elif "Whole" in table.columns:
