@@ -114,6 +114,24 @@ def test_what_comes_twice_and_in_any_order_is_kept_once(hub: Hub) -> None:
     assert rows == [{"Type": "job", "Sequence": 20}] * 30, "the newest of each run, whatever came last"
 
 
+def test_what_comes_twice_in_one_post_is_kept_once(hub: Hub) -> None:
+    """The store does not look for it as it inserts."""
+    batch = records("19", 50, [1, 2])
+    assert deliver(sink(hub), batch * 3) == []
+    (found,) = asked(
+        hub,
+        "SELECT count() AS n, uniqExact(Id) AS ids FROM samples FINAL WHERE GlobalJobId LIKE {like:String}",
+        **of("19"),
+    )
+    assert found == {"n": 100, "ids": 100}
+    (newest,) = asked(
+        hub,
+        "SELECT count() AS n, min(Sequence) AS least FROM latest FINAL WHERE GlobalJobId LIKE {like:String}",
+        **of("19"),
+    )
+    assert newest == {"n": 50, "least": 2}
+
+
 def test_a_node_speaks_for_itself_alone(hub: Hub) -> None:
     outcome = sink(hub, "node2").deliver(records("12", 3, [1]))
     assert list(outcome.refused) == [0, 1, 2] and "the token is node2's" in outcome.refused[0]

@@ -23,7 +23,16 @@ def _few_files(there: Collection[str]) -> list[str]:
     ]
 
 
-STEPS: tuple[Callable[[Collection[str]], list[str]], ...] = (_few_files,)
+def _by_columns(there: Collection[str]) -> list[str]:
+    """Parts of tables with 400 columns were merged row by row, until they were large."""
+    return [
+        f"ALTER TABLE {name} MODIFY SETTING vertical_merge_algorithm_min_rows_to_activate = 32768"
+        for name in ("samples", "jobs", "latest")
+        if name in there
+    ]
+
+
+STEPS: tuple[Callable[[Collection[str]], list[str]], ...] = (_few_files, _by_columns)
 """The step at place N makes version N + 1 of version N. Each is given the names of the tables that are there."""
 
 VERSION = len(STEPS)

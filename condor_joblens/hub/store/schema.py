@@ -48,9 +48,13 @@ _EVENT = {
 _HEALTH = {"Whole": "String"}
 
 
-_COMPACT_BYTES = 100 << 20
+COMPACT_BYTES = 100 << 20
 """Of a part of a table, before it is packed: a smaller one is a file, not one a column. There are 400 columns, so an
 insert of some thousand rows takes less than half of the CPU (bench_hub.py)."""
+
+VERTICAL_ROWS = 32_768
+"""From which on parts with a file a column are merged column by column. That takes half of the CPU that rows take, one
+after the other with all of their columns. ClickHouse itself begins at four times as many."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Table:
             f"CREATE TABLE IF NOT EXISTS {self.name} (\n  {columns}\n) ENGINE = ReplacingMergeTree({self.version})\n"
             f"PARTITION BY toDate(toDateTime({self.time})) ORDER BY ({', '.join(self.key)})\n"
             f"TTL toDateTime({self.time}) + INTERVAL {self.days} DAY\n"
-            f"SETTINGS min_bytes_for_wide_part = {_COMPACT_BYTES}"
+            f"SETTINGS min_bytes_for_wide_part = {COMPACT_BYTES}, "
+            f"vertical_merge_algorithm_min_rows_to_activate = {VERTICAL_ROWS}"
         )
 
 
