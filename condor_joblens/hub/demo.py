@@ -12,6 +12,7 @@ import http.client
 import importlib.util
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -29,6 +30,19 @@ from condor_joblens.common.user_names import nobodys, of_this_process
 
 RELAY_PORT, RECORDS_PORT, PAGES_PORT = 8765, 8766, 8767
 _CONTROL = "control.sock"
+MACHINES = "machines"
+"""In the folder: what the pool's collector answers. Whoever starts the pool writes it anew, more than once a minute."""
+
+_STATUS = """#!/bin/sh
+# In place of condor_status: the demo's pool has a network of its own, and its collector's answer is brought here.
+for _ in $(seq 100); do
+    kill -0 "$PPID" 2>/dev/null || exit 1 # the hub has ended
+    [ -z "$(find {folder} -maxdepth 1 -name {machines} -mmin -1)" ] || exec cat {folder}/{machines}
+    sleep 1
+done
+echo 'no pool tells of its machines: start one, as the line above says' >&2
+exit 1
+"""
 _PATIENCE = 120.0
 """Seconds for store and pages to be there: a slow disk reads some hundred megabytes of libraries."""
 
@@ -93,6 +107,7 @@ def _demo(folder: Path, node: str) -> int:
     (folder / "records").write_text(records + "\n")
     command = ["run", "--folder", f"{folder}/kept", "--tokens", f"{folder}/tokens", "--people", f"{folder}/people"]
     command += ["--logins", f"{folder}/logins", "--sockets", str(folder), "--records", records, "--pages", pages]
+    command += ["--collector", shlex.quote(_condor_status(folder))]
     relay = _relay_server(folder)
     command += ["--control", f"{folder}/{_CONTROL}"] if relay else []
     hub = subprocess.Popen([sys.executable, "-m", "condor_joblens.hub", *command])
@@ -109,6 +124,14 @@ def _demo(folder: Path, node: str) -> int:
                 each.terminate()
         with contextlib.suppress(KeyboardInterrupt):  # a second one does not leave its processes behind
             hub.wait()
+
+
+def _condor_status(folder: Path) -> str:
+    """Makes the command that answers as the pool's collector does."""
+    command = folder / "condor_status"
+    command.write_text(_STATUS.format(folder=shlex.quote(str(folder)), machines=MACHINES))
+    command.chmod(0o700)
+    return str(command)
 
 
 def _relay_server(folder: Path) -> subprocess.Popen[bytes] | None:
