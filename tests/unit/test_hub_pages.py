@@ -66,8 +66,12 @@ class Asked:
 
     def __init__(self, **row: Any) -> None:
         self.queries: list[tuple[str, dict[str, Any]]] = []
-        names = (*OWNER_COLUMNS, *WORD_COLUMNS, "Cores", "ResidentBytes", "Run", "Node", "RunNumber")
+        names = (*OWNER_COLUMNS, *WORD_COLUMNS, "Cores", "ResidentBytes", "Run", "Node", "RunNumber", "GlobalJobId")
         self.row = {**dict.fromkeys(names, "x"), "Type": "sample", "UpdateTime": 0, "IsMine": 0, "n": 1, **row}
+
+    def ask_counted(self, query: str, **values: Any) -> tuple[list[dict[str, Any]], int]:
+        """With how many there are."""
+        return self.ask(query, **values), 1
 
     def ask(self, query: str, **values: Any) -> list[dict[str, Any]]:
         self.queries.append((query, values))
@@ -95,7 +99,7 @@ def test_a_user_asks_for_his_own_jobs_alone_by_owner_and_schedd() -> None:
 def test_who_has_no_jobs_sees_none() -> None:
     store = Asked()
     reader(Role.USER, store).jobs()
-    assert all(" WHERE 0 AND " in query for query, _ in store.queries)
+    assert all(" WHERE 0 AND " in query or query.endswith(" WHERE 0") for query, _ in store.queries)
 
 
 @pytest.mark.parametrize("role", Role)
@@ -121,7 +125,7 @@ def test_the_table_of_who_sees_what_holds_for_each_column(role: Role, is_mine: i
 def test_jobs_are_found_by_what_their_viewer_may_see_of_each(role: Role, program: str, owner: str) -> None:
     store = Asked()
     reader(role, store, ("alice", "ap1")).jobs("secret")
-    for query, _ in store.queries[:2]:
+    for query, _ in store.queries[:1]:
         assert f"concat(JobId, ' ', GlobalJobId, ' ', Node, ' ', {owner}, ' ', {program}, ' ', " in query
 
 

@@ -140,11 +140,20 @@ class Store:
 
     def ask(self, query: str, **parameters: str | int | float) -> list[dict[str, Any]]:
         """Rows, each by column. Raises StoreGone, StoreRefused."""
+        return [json.loads(line) for line in self._asked(f"{query} FORMAT JSONEachRow", parameters).splitlines()]
+
+    def ask_counted(self, query: str, **parameters: str | int | float) -> tuple[list[dict[str, Any]], int]:
+        """The same of a query that ends with LIMIT; and how many rows it would have without that."""
+        found = json.loads(self._asked(f"{query} FORMAT JSON", parameters, {"exact_rows_before_limit": "1"}))
+        return found["data"], int(found.get("rows_before_limit_at_least", len(found["data"])))
+
+    def _asked(
+        self, query: str, parameters: Mapping[str, str | int | float], more: Mapping[str, str] | None = None
+    ) -> bytes:
         given = {f"param_{name}": _escaped(value) for name, value in parameters.items()}
         seconds = math.ceil(min(self._left(), float(self._bounds["max_execution_time"])))
         bounds = {**self._bounds, "max_execution_time": str(seconds)}
-        body = self._post({"query": f"{query} FORMAT JSONEachRow", **bounds, **given, **_ASKING}, b"")
-        return [json.loads(line) for line in body.splitlines()]
+        return self._post({"query": query, **bounds, **given, **_ASKING, **(more or {})}, b"")
 
     def converted(self, columns: Mapping[str, str], lines: Iterable[bytes], form: str) -> bytes:
         """Rows in another format of the store's, such as Parquet; its tables have no part in it.

@@ -69,6 +69,8 @@ class Table:
 
     time: str = "Time"  # a column of epoch seconds
 
+    granule: int = 8192  # rows that are read at a time, for one of them; the engine's own, if it is not said
+
     def statement(self) -> str:
         """Makes it, where it is not there."""
         columns = ",\n  ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
@@ -76,7 +78,7 @@ class Table:
             f"CREATE TABLE IF NOT EXISTS {self.name} (\n  {columns}\n) ENGINE = ReplacingMergeTree({self.version})\n"
             f"PARTITION BY toDate(toDateTime({self.time})) ORDER BY ({', '.join(self.key)})\n"
             f"TTL toDateTime({self.time}) + INTERVAL {self.days} DAY\n"
-            f"SETTINGS min_bytes_for_wide_part = {COMPACT_BYTES}, "
+            f"SETTINGS min_bytes_for_wide_part = {COMPACT_BYTES}, index_granularity = {self.granule}, "
             f"vertical_merge_algorithm_min_rows_to_activate = {VERTICAL_ROWS}"
         )
 
@@ -136,8 +138,9 @@ DOUBTED = Table(
 )
 """Records from Kafka that say something else than the schedd's RemoteHost (hub/ingest/doubts.py): as they came."""
 
-LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version")
-"""The newest record of each run."""
+LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version", granule=512)
+"""The newest record of each run. Pages read all columns of a hundred runs that lie anywhere in it. By granules of 512
+rows that takes half of the time, and an insert takes no more. A table that is there already stays as it is."""
 
 READING_SECONDS = 360
 """One reading of a run's memory is kept in each such time: it is what leaks are found by, for all runs at once."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from condor_joblens.hub.store.client import Store
@@ -15,7 +15,7 @@ from condor_joblens.hub.web import filters, states
 from condor_joblens.hub.web.ended import with_code
 from condor_joblens.hub.web.failures import WINDOW
 from condor_joblens.hub.web.gaps import gaps
-from condor_joblens.hub.web.health import health
+from condor_joblens.hub.web.health import SUSPECT, health
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.picked import BY_PATH
 from condor_joblens.hub.web.who_sees import OF_GROUP, OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Seen, visible
@@ -29,11 +29,18 @@ MOST_NODES = 20
 MOST_SIBLINGS = 10_000
 """With which a job is compared; the newest."""
 
-MOST_ASKED = 20_000
+MOST_ASKED = 38_000
 """Bytes of names in a question, which is a line of HTTP: our store takes 64 KiB of one, and nodes may say any names."""
 
 POINTS = 2000
 """Of a series, at most; the newest."""
+
+OF_ONE_RUN = (
+    "samples WHERE GlobalJobId = {job:String} AND Run = {run:String} AND Node = {node:String} "
+    "AND RunNumber = {number:UInt64}"
+)
+"""Where the samples of a run are. Who asks takes one of each Sequence (LIMIT 1 BY): that is all that FINAL would do,
+and FINAL reads more columns, of more rows."""
 
 _PLAIN = ("Type", "Run", "RunNumber", "GlobalJobId", "JobId", "Node", "Slot", "Level", "StartTime", "UpdateTime",
           "PeriodSeconds", "SinkPeriodSeconds", "Sequence", "Complete", "HangCause", "RequestCpus",
@@ -68,13 +75,24 @@ SORTS = {
 }
 """A word in an address -> by what rows are sorted; of a run that is over, by what its page shows."""
 
-STATES = ("running", "hanging", "silent", "ended", "failed", "all")
+STATES = ("running", "suspect", "hanging", "silent", "ended", "failed", "all")
 """What runs can be asked for by."""
 
+LIVES = ("running", "suspect", "hanging")
+"""Those of STATES whose numbers come."""
 
-def _portions(names: Sequence[str]) -> list[list[str]]:
+HEALTH = "health"
+"""By what runs can be sorted, beside SORTS and metrics: those that are not well first, or last."""
+
+
+_T = TypeVar("_T")
+_KEY = ("GlobalJobId", "Run", "Node")
+"""Of a row of `latest`."""
+
+
+def _portions(names: Sequence[_T]) -> list[list[_T]]:
     """As many together as fit into a question. One that fits into none is left out: it has no page either."""
-    found: list[list[str]] = []
+    found: list[list[_T]] = []
     left = 0
     for name in names:
         size = 2 * len(quote(json.dumps(name), safe=""))  # the store's own escapes double what is one
@@ -145,6 +163,21 @@ class Reader:
         return self._store.ask(query, **values, **self._own_values)
 
     @property
+    def near(self) -> str:
+        """Jobs that are his own, or of his groups, as a condition."""
+        return self.scope if self.has_groups else self.own
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether he manages groups."""
+        return bool(self._viewer.groups) and not self.sees_others
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether any jobs can be his own; of who sees no others, always."""
+        return bool(self._viewer.jobs) or not self.sees_others
+
+    @property
     def sees_others(self) -> bool:
         """Whether others' jobs are on his pages at all."""
         return Seen.EXISTS in self._others
@@ -153,7 +186,8 @@ class Reader:
         """A word of STATES -> the condition. since: epoch seconds, before which nothing is asked for."""
         running = states.running(self.now)
         failed = f"(Type = 'job' AND (Death != '' OR {with_code(since)}))"
-        found = (running, f"({running} AND Hang.Suspected > 0)", states.silent(self.now), "(Type = 'job')", failed, "1")
+        suspect, hanging = f"({running} AND {SUSPECT})", f"({running} AND Hang.Suspected > 0)"
+        found = (running, suspect, hanging, states.silent(self.now), "(Type = 'job')", failed, "1")
         return dict(zip(STATES, found))
 
     def conditions(self, state: str, asked: Mapping[str, Any]) -> tuple[str, dict[str, str | float]]:
@@ -176,29 +210,48 @@ class Reader:
         columns: paths of metrics that each row has too, by which it can be sorted. exact: as for `chosen`.
         """
         descending, name = sort.startswith("-"), sort.lstrip("-")
-        order = self._metric(name) if name in BY_PATH else SORTS.get(name, "UpdateTime")
+        order = self._rank(state) if name == HEALTH else SORTS.get(name, "UpdateTime")
+        order = self._metric(name) if name in BY_PATH else order
         where, values = self.chosen(words, state, exact)
         way = "DESC" if descending else "ASC"
         picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
-        ordered = f"ORDER BY {order} {way} NULLS LAST, Run"
-        # which first, by few columns of all runs; then all columns of these: half the time of doing both at once
+        # of what is alike the order stays while it lives, and of what is over the newest comes first
+        then = "UpdateTime DESC, Run" if name == HEALTH and state not in LIVES else "Run"
+        ordered = f"ORDER BY {order} {way} NULLS LAST, {then}"
+        # which first and how many there are, by few columns of all runs; then all columns of these
         named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
-        which = (
-            f"WITH {self.own} AS IsMine, {named} SELECT GlobalJobId, Run, Node FROM latest FINAL WHERE {where} "
-            f"{ordered} LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}"
-        )
-        rows = self.ask(
-            f"SELECT {self._columns()}{''.join(picked)} FROM latest FINAL "
-            f"PREWHERE (GlobalJobId, Run, Node) IN ({which}) {ordered}",
+        keys, count = self._store.ask_counted(
+            f"WITH {self.own} AS IsMine, {named} SELECT GlobalJobId, Run, Node FROM latest FINAL "
+            f"WHERE {where} {ordered} LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}",
             **values,
+            **self._own_values,
         )
-        (count,) = self.ask(
-            f"WITH {self.own} AS IsMine SELECT uniqExact(sipHash64(Run)) AS n FROM latest FINAL WHERE {where}", **values
-        )
+        rows = self._of_keys([tuple(row[name] for name in _KEY) for row in keys], f"{self._columns()}{''.join(picked)}")
         for row in rows:
             row.update({path: row.pop(f"c{place}") for place, path in enumerate(columns)})
         self._add_exit_codes(rows)
-        return {"jobs": [self._shown(row) for row in rows], "count": count["n"], "page": page, "time": self.now}
+        return {"jobs": [self._shown(row) for row in rows], "count": count, "page": page, "time": self.now}
+
+    def _of_keys(self, keys: Sequence[Sequence[str]], columns: str) -> list[dict[str, Any]]:
+        """Rows of `latest` within his scope, in the order of these keys. columns: with Run and Node."""
+        found = {
+            (row["Run"], row["Node"]): row
+            for some in _portions(keys)
+            for row in self.ask(
+                f"SELECT {columns} FROM latest FINAL PREWHERE ({', '.join(_KEY)}) IN (SELECT k.1, k.2, k.3 FROM "
+                "(SELECT arrayJoin(JSONExtract({keys:String}, 'Array(Tuple(String, String, String))')) AS k)) "
+                f"WHERE {self.scope}",
+                keys=json.dumps(some),
+            )
+        }
+        return [found[run, node] for _, run, node in keys if (run, node) in found]
+
+    def _rank(self, state: str) -> str:
+        """How ill a run is, the worst with the greatest number. state: of STATES, by which runs are asked for."""
+        if state in LIVES:
+            return f"toUInt8({SUSPECT})"
+        states = self.states(self.oldest)
+        return f"multiIf({states['failed']}, 3, Type = 'job', 0, {states['silent']}, 2, {SUSPECT}, 1, 0)"
 
     def _metric(self, path: str) -> str:
         """Of rows whose numbers he may see."""
@@ -295,17 +348,29 @@ class Reader:
 
     def job(self, run: str) -> dict[str, Any] | None:
         """One run; None if there is none, or he may not see it: nobody learns which."""
-        rows = self._store.ask(
-            f"SELECT {self._columns(WORD_COLUMNS)} FROM latest FINAL "
-            f"WHERE Run = {{run:String}} AND {self.scope} ORDER BY RunNumber DESC LIMIT {MOST_NODES + 1}",
-            run=run,
-            **self._own_values,
+        rows = self.of_run(
+            run,
+            lambda where, values: self.ask(
+                f"SELECT {self._columns(WORD_COLUMNS)} FROM latest FINAL "
+                f"WHERE {where} AND {self.scope} ORDER BY RunNumber DESC LIMIT {MOST_NODES + 1}",
+                **values,
+            ),
         )
         if not rows:
             return None
         self._add_exit_codes(rows[:1])
         others = sorted({row["Node"] for row in rows} - {rows[0]["Node"]})
         return {**self._shown(rows[0]), "OtherNodes": others}
+
+    def of_run(self, run: str, find: Callable[[str, Mapping[str, str]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """What `find` gives by a condition with its parameters: of one run's rows in `latest`.
+
+        A run is called by its job and a number. So it is looked for among that job's rows, which lie together, and
+        among all only if a node calls it otherwise.
+        """
+        job = run.rpartition("#")[0]
+        rows = find("GlobalJobId = {job:String} AND Run = {run:String}", {"job": job, "run": run}) if job else []
+        return rows or find("Run = {run:String}", {"run": run})
 
     def _add_exit_codes(self, rows: Sequence[dict[str, Any]]) -> None:
         """Of those that ended with one."""
@@ -329,10 +394,9 @@ class Reader:
         metrics = ("Cores", "ResidentBytes", "ReadBytes", "WriteBytes", "SentBytes", "ReceivedBytes", "Processes")
         picked = [f", {path} AS c{place}" for place, path in enumerate(more)]
         rows = self._store.ask(
-            f"SELECT Sequence, Time, {', '.join(f'{_NUMBERS[name]} AS {name}' for name in metrics)}{''.join(picked)} "
-            "FROM (SELECT * FROM samples FINAL WHERE GlobalJobId = {job:String} AND Run = {run:String} "
-            "AND Node = {node:String} AND RunNumber = {number:UInt64} "
-            f"ORDER BY Sequence DESC LIMIT {POINTS}) ORDER BY Sequence",
+            f"SELECT * FROM (SELECT Sequence, Time, {', '.join(f'{_NUMBERS[name]} AS {name}' for name in metrics)}"
+            f"{''.join(picked)} FROM {OF_ONE_RUN} ORDER BY Sequence DESC LIMIT 1 BY Sequence LIMIT {POINTS}) "
+            "ORDER BY Sequence",
             job=run["GlobalJobId"], run=run["Run"], node=run["Node"], number=run["RunNumber"],
         )  # fmt: skip
         losses = self._store.ask(

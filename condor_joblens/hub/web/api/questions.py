@@ -12,7 +12,7 @@ from condor_joblens.hub.web.ended import CLUSTER
 from condor_joblens.hub.web.filters import EQUAL
 from condor_joblens.hub.web.leaking import leaking
 from condor_joblens.hub.web.nodes import NO_NUMBERS, nodes
-from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.reads import OF_ONE_RUN, Reader
 from condor_joblens.hub.web.servers import servers
 from condor_joblens.hub.web.who_sees import Seen, seen_of
 
@@ -54,9 +54,8 @@ def jobs(reader: Reader, asked: Asked) -> dict[str, Any]:
 
 def job(reader: Reader, asked: Asked) -> dict[str, Any] | None:
     """The newest record of one run, with all that the viewer may see of it."""
-    rows = reader.runs(
-        asked["columns"] or tuple(COLUMNS), "Run = {run:String}", "RunNumber DESC", 1, {"run": asked["run"]}
-    )
+    columns = asked["columns"] or tuple(COLUMNS)
+    rows = reader.of_run(asked["run"], lambda where, values: reader.runs(columns, where, "RunNumber DESC", 1, values))
     return {"job": rows[0], "time": reader.now} if rows else None
 
 
@@ -66,24 +65,25 @@ def series(reader: Reader, asked: Asked) -> dict[str, Any] | None:
     if run is None or Seen.NUMBERS not in reader.seen(run):
         return None
     of_run = {"job": run["GlobalJobId"], "run": run["Run"], "node": run["Node"], "number": run["RunNumber"]}
-    samples = (
-        "FROM samples FINAL WHERE GlobalJobId = {job:String} AND Run = {run:String} AND Node = {node:String} "
-        "AND RunNumber = {number:UInt64} AND Time >= {since:Float64} AND Time <= {until:Float64}"
-    )
     of_run |= {"since": asked["since"], "until": asked["until"]}
-    (whole,) = reader.ask(f"SELECT min(Time) AS begin, max(Time) AS finish {samples}", **of_run)
     most, metrics = asked["points"], asked["metrics"]
-    width = max((whole["finish"] - whole["begin"]) / most, 1e-3)
+    columns = ", ".join(f"{name} AS m{place}" for place, name in enumerate(metrics))
+    samples = (
+        f"SELECT Time, Sequence, {columns} FROM {OF_ONE_RUN} "
+        "AND Time >= {since:Float64} AND Time <= {until:Float64} LIMIT 1 BY Sequence"
+    )
+    whole = f"SELECT *, min(Time) OVER () AS Earliest, max(Time) OVER () AS Latest FROM ({samples})"
+    width = f"greatest((Latest - Earliest) / {most}, 1e-3)"
     chosen = ", ".join(
-        f"min({name}) AS low{place}, max({name}) AS high{place}, avg({name}) AS mean{place}"
-        for place, name in enumerate(metrics)
+        f"min(m{place}) AS low{place}, max(m{place}) AS high{place}, avg(m{place}) AS mean{place}"
+        for place in range(len(metrics))
     )
     rows = reader.ask(
-        "SELECT toInt32(least({last:Float64}, floor((Time - {begin:Float64}) / {width:Float64}))) AS part, "
+        f"SELECT toInt32(least({most - 1}, floor((Time - Earliest) / {width}))) AS part, "
         "min(Time) AS begin, max(Time) AS finish, count() AS samples, min(Sequence) AS first, max(Sequence) AS last, "
-        f"{chosen} {samples} GROUP BY part ORDER BY part LIMIT {most}",
-        **of_run, last=most - 1, begin=whole["begin"], width=width,
-    )  # fmt: skip
+        f"{chosen} FROM ({whole}) GROUP BY part ORDER BY part LIMIT {most}",
+        **of_run,
+    )
     return {
         "run": run["Run"],
         "node": run["Node"],
