@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from hub_server import Hub, ask
-from sinks import deliver, make, until
+from sinks import deliver, make, runs, until
 
 from condor_joblens.eventlog.reader import Reader
+from condor_joblens.export.records import RowEncoder
+from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.hub import HubSink
 
 AP = "ap.example.org"
@@ -74,12 +76,16 @@ SLOTS = (
 )
 
 
+MANY = 6000
+IDLE = [f'"w{number:04}" "Static" "Unclaimed" 1 1 undefined undefined undefined' for number in range(MANY)]
+
+
 class WithCollector(Hub):
-    """Asks a collector that has two machines."""
+    """Asks a collector that has two machines of interest, and many others."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        (folder / "slots").write_text("\n".join(SLOTS))
+        (folder / "slots").write_text("\n".join((*SLOTS, *IDLE)))
         (folder / "condor_status").write_text(f"#!/bin/sh\nexec cat {folder}/slots\n")
         (folder / "condor_status").chmod(0o755)
 
@@ -133,7 +139,8 @@ def test_what_came_twice_is_kept_once(hub: Hub) -> None:
 
 def test_the_site_counts_states_and_says_why_jobs_are_held(hub: Hub) -> None:
     found = get(hub, "adam", "/site.json")["queue"]
-    assert found["site"] == {"idle": 1, "held": 1, "transferring": 1, "suspended": 0, "running": 1}
+    states = {"idle": 1, "held": 1, "transferring": 1, "suspended": 0, "running": 1, "unwatched": 1}
+    assert found["site"] == states and set(found["mine"].values()) == {0}
     (held,) = found["held"]
     assert held["cause"].startswith("Transfer of /home/alice/N failed") and (held["code"], held["jobs"]) == (13, 1)
     assert get(hub, "olga", "/site.json")["queue"]["held"] == [
@@ -149,18 +156,29 @@ def test_the_pool_is_as_its_collector_has_it(hub: Hub) -> None:
     until(lambda: get(hub, "adam", "/site.json")["pool"], "the collector's answer", 120)
     pool = get(hub, "adam", "/site.json")["pool"]
     assert {name: pool[name] for name in ("nodes", "cores", "claimed_cores", "untold")} == {
-        "nodes": 2, "cores": 12, "claimed_cores": 2, "untold": 2,
+        "nodes": MANY + 2, "cores": MANY + 12, "claimed_cores": 2, "untold": MANY + 2,
     }  # fmt: skip
-    assert pool["memory"] == 24000 << 20 and pool["claimed_memory"] == 4000 << 20
+    assert pool["memory"] == MANY + 24000 << 20 and pool["claimed_memory"] == 4000 << 20
     found = get(hub, "olga", "/nodes.json")
-    assert [(one["version"], one["nodes"]) for one in found["versions"]] == [("23.9.6", 1), ("25.4.0", 1)]
+    assert [(one["version"], one["nodes"]) for one in found["versions"]] == [("", MANY), ("23.9.6", 1), ("25.4.0", 1)]
     first = next(one for one in found["nodes"] if one["node"] == "ep1")
     assert (first["health"], first["claimed_cores"], first["pool_cores"]) == ("unknown", 2, 8)
     assert first["why"].endswith("and 2 of its cores are claimed")
     assert "2 of 8 cores" in ask(hub, "olga", "/node/ep1")[2]
-    assert "25.4.0" in ask(hub, "olga", "/nodes")[2] and "2 of 12" in ask(hub, "alice", "/")[2]
+    assert "25.4.0" in ask(hub, "olga", "/nodes")[2] and f"2 of {MANY + 12}" in ask(hub, "alice", "/")[2]
     mine = get(hub, "alice", "/nodes.json")
     assert mine["versions"] == [] and mine["nodes"] == [], "machines are staff's"
+
+
+def test_each_of_many_machines_is_found(hub: Hub) -> None:
+    until(lambda: get(hub, "adam", "/site.json")["pool"], "the collector's answer", 120)
+    found = get(hub, "olga", "/nodes.json")
+    assert len(found["nodes"]) == found["count"] == MANY + 2 and not found["is_cut"]
+    page = ask(hub, "olga", "/nodes", only="unknown", page=MANY // 200)[2]
+    assert f"{MANY + 1} to {MANY + 2} of {MANY + 2}" in page and f"w{MANY - 1}" in page and "w0000" not in page
+    page = ask(hub, "olga", "/nodes", q="W5999")[2]
+    assert "1 to 1 of 1" in page and "w5999" in page and "1 unknown" in page
+    assert [one["node"] for one in get(hub, "olga", "/nodes.json", q="ep")["nodes"]] == ["ep1", "ep2"]
 
 
 @pytest.mark.parametrize(
@@ -225,3 +243,32 @@ def test_forgetting_a_person_takes_what_was_told_of_his_jobs(hub: Hub) -> None:
 
     found = Forgetter(Store(socket_of(f"{hub.folder}/kept")), [("alice", AP)]).count()
     assert found["job_states"] >= 3 and found["job_events"] >= 6  # also what the engine has not merged yet
+
+
+def test_what_is_not_well_comes_first_and_is_told_to_whom_it_concerns(hub: Hub) -> None:
+    rows, now = runs(4), int(time.time())
+    for number, (owner, idle) in enumerate((("alice", 0), ("alice", 700), ("bob", 700), ("carol", 0))):
+        name = f"{AP}#9.{number}#1700000000"
+        rows["global_job_id"][number], rows["run"][number] = name, f"{name}#1"
+        rows["job_id"][number], rows["owner"][number], rows["cpu_idle_seconds"][number] = f"9.{number}", owner, idle
+        rows["accounting_group"][number] = "physics.muons" if owner == "bob" else ""
+    rows["hang_suspected"], rows["memory_limit_bytes"] = 0, -1
+    rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 800, now, 600
+    deliver(
+        make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1")),
+        RowEncoder("node1").records(rows, RecordKind.SAMPLE),
+    )
+    found = get(hub, "adam", "/jobs.json")["jobs"]
+    assert [(row["JobId"], row["Health"]) for row in found] == [
+        ("9.1", "suspect"), ("9.2", "suspect"), ("9.0", "well"), ("9.3", "well"),
+    ]  # fmt: skip
+    assert listed(hub, "adam", "suspect") == ["9.1", "9.2"] and listed(hub, "alice", "suspect") == ["9.1"]
+    assert {row["JobId"] for row in get(hub, "adam", "/api/v1/jobs", state="suspect")["jobs"]} == {"9.1", "9.2"}
+    expected = {"alice": 1, "bob": 1, "mona": 1, "olga": 0}
+    until(  # what was asked a moment ago serves on
+        lambda: {who: get(hub, who, "/site.json")["mine"]["suspect"] for who in expected} == expected,
+        "the suspect jobs on the page Site", 120,
+    )  # fmt: skip
+    until(lambda: get(hub, "adam", "/site.json")["site"]["suspect"] == 2, "all of them", 120)
+    assert ">1 suspect<" in ask(hub, "alice", "/")[2] and ">1 held<" in ask(hub, "alice", "/")[2]
+    assert "your groups" in ask(hub, "mona", "/")[2] and "Your jobs" not in ask(hub, "olga", "/")[2]

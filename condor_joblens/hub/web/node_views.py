@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from condor_joblens.hub.web.addresses import job_url, jobs_url, node_url
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.bars import HEIGHT, WIDTH, bars
 from condor_joblens.hub.web.health import duration, size
-from condor_joblens.hub.web.nodes import node, nodes
-from condor_joblens.hub.web.views import View, dressed_job
+from condor_joblens.hub.web.nodes import MOST_NODES, node, nodes
+from condor_joblens.hub.web.reads import Reader
+from condor_joblens.hub.web.views import View, dressed_job, page_number
 
 SHOWN = 200
-"""Nodes of a page; its JSON has all."""
+"""Nodes of a page; its JSON has all that fit."""
+
+MOST_WORDS = 100
+"""Characters of a name that is searched for."""
 
 
 def _dressed(row: dict[str, Any], now: float, since: float) -> dict[str, Any]:
@@ -35,27 +41,72 @@ ONLY = ("failing", "unknown", "suspect", "well", "lost")
 """Which nodes can be asked for: a word for each, or those that lost records."""
 
 
-def _asked_nodes(asked: Any) -> str:
+@dataclass(frozen=True)
+class Nodes:
+    """Which nodes."""
+
+    only: str = ""  # a word of ONLY; empty: all
+    words: str = ""  # what their names have in them
+    page: int = 0
+
+    def address(self, **other: Any) -> str:
+        """Of the same, with something else; without what is as it is left out."""
+        there = replace(self, **other)
+        query = {"only": there.only, "q": there.words, "page": there.page or ""}
+        return urlencode({name: value for name, value in query.items() if value})
+
+    def named(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of all nodes that have the words in their names."""
+        words = self.words.lower().split()
+        return [row for row in rows if all(word in row["node"].lower() for word in words)]
+
+    def chosen(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of which `only` is true, too."""
+        return [row for row in self.named(rows) if not self.only or _is(row, self.only)]
+
+
+def _is(row: dict[str, Any], only: str) -> bool:
+    return bool(row["lost"]) if only == "lost" else bool(row["health"] == only)
+
+
+def _asked_nodes(asked: Any) -> Nodes:
     """Raises WrongRequest."""
     only = str(asked.get("only", ""))
     if only and only not in ONLY:
         raise WrongRequest(f"only is one of {', '.join(ONLY)}")
-    return only
+    return Nodes(only, str(asked.get("q", ""))[:MOST_WORDS], page_number(asked.get("page", "")))
 
 
-def _dress_nodes(only: str, found: dict[str, Any]) -> dict[str, Any]:
-    chosen = [row for row in found["nodes"] if not only or (row["lost"] if only == "lost" else row["health"] == only)]
-    rows = [_dressed(row, found["time"], found["since"]) for row in chosen[:SHOWN]]
-    count = len(chosen) if only else found["count"]
+def _dress_nodes(asked: Nodes, found: dict[str, Any]) -> dict[str, Any]:
+    named = asked.named(found["nodes"])
+    chosen = asked.chosen(named)
+    first = SHOWN * asked.page
+    rows = [_dressed(row, found["time"], found["since"]) for row in chosen[first : first + SHOWN]]
+    counts = [(word, sum(_is(row, word) for row in named), asked.address(only=word, page=0)) for word in ONLY]
     return {
         "nodes": rows,
-        "count": count,
-        "shown": len(rows),
-        "only": only,
-        "words": ONLY,
+        "count": len(chosen),
+        "first": first + 1,
+        "last": first + len(rows),
+        "before": asked.address(page=asked.page - 1) if asked.page else None,
+        "after": asked.address(page=asked.page + 1) if first + SHOWN < len(chosen) else None,
+        "asked": asked,
+        "here": asked.address(),
+        "all": asked.address(page=0),
+        "words": counts,
+        "every": (len(named), asked.address(only="", page=0)),
+        "is_cut": found["is_cut"],
+        "most": MOST_NODES,
         "versions": found["versions"],
         "has_pool": any(row["pool_cores"] is not None for row in rows),
     }
+
+
+def _fitting(reader: Reader, asked: Nodes) -> dict[str, Any]:
+    """All that fit, not only those of one page."""
+    found = nodes(reader)
+    rows = asked.chosen(found["nodes"])
+    return {**found, "nodes": rows, "count": len(rows)}
 
 
 def _dress_node(name: str, found: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +172,8 @@ NODES = View(
     _asked_nodes,
     lambda reader, asked: nodes(reader),
     _dress_nodes,
-    table=lambda reader, asked: nodes(reader)["nodes"],
+    whole=_fitting,
+    table=lambda reader, asked: _fitting(reader, asked)["nodes"],
+    of_store=lambda asked: None,
 )
 NODE = View("node", lambda asked, name: name, node, _dress_node)

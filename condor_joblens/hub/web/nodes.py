@@ -22,9 +22,14 @@ FORGOTTEN_SECONDS = 86400.0
 MOST_FAIL = 1 - FEW_OF
 """A share of failures that is called most."""
 
-MOST_NODES = 5000
+MOST_NODES = 50_000
+"""Of an answer: as many as the hub takes of a collector. Of more, the first ones by their names."""
+
 HOURS = 24
 MOST_CAUSES = 20
+MOST_KINDS = 5000
+"""Of failures, before they are put together by cause."""
+
 MOST_SILENT = 100
 MOST_RUNS = 20
 """Of a node's page."""
@@ -40,14 +45,15 @@ _ORDER = ("failing", "unknown", "suspect", "well")
 
 def nodes(reader: Reader) -> dict[str, Any]:
     """All nodes of which the viewer may know, the worst first."""
-    found = _numbers(reader)
+    found, is_cut = _numbers(reader)
     ended = sum(one["ended"] for one in found.values())
     failed = sum(one["failed"] for one in found.values())
     rows = [judged(name, one, ended - one["ended"], failed - one["failed"], reader) for name, one in found.items()]
     rows.sort(key=lambda row: (_ORDER.index(row["health"]), -row["failed"], -row["runs"], row["node"]))
     return {
-        "nodes": rows[:MOST_NODES],
+        "nodes": rows,
         "count": len(rows),
+        "is_cut": is_cut,
         "versions": pool.versions(reader) if reader.sees_others else [],
         "time": reader.now,
         "since": reader.hour,
@@ -56,15 +62,29 @@ def nodes(reader: Reader) -> dict[str, Any]:
 
 def failing_nodes(reader: Reader) -> list[dict[str, Any]]:
     """Those that fail jobs which do well elsewhere, and would draw ever more of them; those that failed most first."""
-    found = {
-        row.pop("node"): {**NO_NUMBERS, **row} for row in reader.ask(f"{_ended_by_node(reader)} LIMIT {MOST_NODES}")
-    }
-    ended = sum(one["ended"] for one in found.values())
-    failed = sum(one["failed"] for one in found.values())
-    rows = [judged(name, one, ended - one["ended"], failed - one["failed"], reader) for name, one in found.items()]
+    rows = [
+        _judged_of_ended(row, reader)
+        for row in reader.ask(
+            f"{_beside_others(reader, f'failed >= {FEWEST}')} ORDER BY failed DESC, node LIMIT {MOST_NODES}"
+        )
+    ]
     bad = [row for row in rows if row["health"] == "failing"]
-    bad.sort(key=lambda row: (-row["failed"], row["node"]))
     return [{name: row[name] for name in ("node", "ended", "failed", "why")} for row in bad[:MOST_CAUSES]]
+
+
+def _beside_others(reader: Reader, where: str) -> str:
+    """The question what ended and failed at the nodes that fit, each with what did so at all of them."""
+    return (
+        "SELECT * FROM (SELECT *, sum(ended) OVER () AS all_ended, sum(failed) OVER () AS all_failed "
+        f"FROM ({_ended_by_node(reader)})) WHERE {where}"
+    )
+
+
+def _judged_of_ended(row: Mapping[str, Any], reader: Reader, **more: Any) -> dict[str, Any]:
+    """A row of `_beside_others`; more: its other numbers."""
+    own = {name: row[name] for name in ("ended", "failed", "failed_clusters")}
+    one = {**NO_NUMBERS, **more, **own}
+    return judged(row["node"], one, row["all_ended"] - row["ended"], row["all_failed"] - row["failed"], reader)
 
 
 def silent_nodes(reader: Reader) -> list[dict[str, Any]]:
@@ -77,7 +97,7 @@ def silent_nodes(reader: Reader) -> list[dict[str, Any]]:
 
 def node(reader: Reader, name: str) -> dict[str, Any] | None:
     """One of them, with its jobs, causes and hours; None if there is none, or he may not know of it."""
-    found = next((one for one in nodes(reader)["nodes"] if one["node"] == name), None)
+    found = _one(reader, name)
     hours = _hours(reader, name)
     if found is None and not any(hour["ended"] for hour in hours):
         return None
@@ -92,6 +112,19 @@ def node(reader: Reader, name: str) -> dict[str, Any] | None:
         "time": reader.now,
         "since": reader.hour,
     }
+
+
+def _one(reader: Reader, name: str) -> dict[str, Any] | None:
+    """As `nodes` has it, without the numbers of all others."""
+    found: dict[str, Any] = {}
+    for question in _questions(reader, "Node = {node:String}"):
+        for row in reader.ask(question, node=name):
+            found |= _without_none(row)
+    ended = reader.ask(_beside_others(reader, "node = {node:String}"), node=name)
+    found.pop("node", None)
+    if ended:
+        return _judged_of_ended(ended[0], reader, **found)
+    return judged(name, {**NO_NUMBERS, **found}, 0, 0, reader) if found else None
 
 
 def judged(name: str, one: Mapping[str, Any], ended: int, failed: int, reader: Reader) -> dict[str, Any]:
@@ -117,33 +150,48 @@ def judged(name: str, one: Mapping[str, Any], ended: int, failed: int, reader: R
     return {"node": name, **one, "health": word, "why": why}
 
 
-def _numbers(reader: Reader) -> dict[str, dict[str, Any]]:
-    """Of each node: what runs, what ended and failed in the window, losses, and when it last told of itself."""
+def _numbers(reader: Reader) -> tuple[dict[str, dict[str, Any]], bool]:
+    """Of each node: what runs, what ended and failed in the window, losses, and when it last told of itself.
+
+    And whether there are more nodes: then these are the first ones by name, of all questions the same.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    last = ""
+    for question in (*_questions(reader), _ended_by_node(reader)):
+        rows = reader.ask(f"{question} ORDER BY node LIMIT {MOST_NODES + 1}")
+        if len(rows) > MOST_NODES:
+            last = min(filter(None, (last, rows[MOST_NODES - 1]["node"])))
+        for row in rows:
+            found.setdefault(row.pop("node"), dict(NO_NUMBERS)).update(_without_none(row))
+    names = sorted(found)[:MOST_NODES]
+    kept = [name for name in names if not last or name <= last]
+    return {name: found[name] for name in kept}, len(kept) < len(found)
+
+
+def _without_none(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A sum of nothing is 0."""
+    return {name: 0 if value is None else value for name, value in row.items()}
+
+
+def _questions(reader: Reader, where: str = "1") -> list[str]:
+    """What is asked of nodes, beside what ended there. where: which of them, by Node."""
     questions = [
         "SELECT Node AS node, count() AS runs, countDistinct(Owner) AS owners, sum(Cpu.RecentCores) AS cores, "
         "sum(RequestCpus) AS asked_cores, sum(Memory.ResidentBytes) AS memory, "
         "sum(RequestMemoryBytes) AS asked_memory, countIf(Hang.Suspected > 0) AS hanging FROM latest FINAL "
-        f"WHERE {states.running(reader.now)} AND {reader.scope} GROUP BY Node",
-        _ended_by_node(reader),
+        f"WHERE {states.running(reader.now)} AND {where} AND {reader.scope} GROUP BY Node",
     ]
     if reader.sees_others:
         questions += [
             "SELECT Node AS node, max(Time) AS told FROM health FINAL "
-            f"WHERE Time > {reader.now - FORGOTTEN_SECONDS} GROUP BY Node",
+            f"WHERE Time > {reader.now - FORGOTTEN_SECONDS} AND {where} GROUP BY Node",
             "SELECT Node AS node, sum(Count) AS lost FROM events FINAL "
-            f"WHERE Kind = 'Loss' AND Time > {reader.hour} GROUP BY Node",
+            f"WHERE Kind = 'Loss' AND Time > {reader.hour} AND {where} GROUP BY Node",
             "SELECT Node AS node, Cores AS pool_cores, ClaimedCores AS claimed_cores, MemoryBytes AS pool_memory, "
             "ClaimedMemoryBytes AS claimed_memory, Version AS version, System AS system "
-            f"FROM {pool.machines(reader)}",
+            f"FROM {pool.machines(reader)} WHERE {where}",
         ]
-    found: dict[str, dict[str, Any]] = {}
-    for question in questions:
-        for row in reader.ask(f"{question} LIMIT {2 * MOST_NODES}"):
-            name = row.pop("node")
-            found.setdefault(name, dict(NO_NUMBERS)).update(
-                {key: 0 if value is None else value for key, value in row.items()}
-            )
-    return found
+    return questions
 
 
 def _ended_by_node(reader: Reader) -> str:
@@ -195,7 +243,7 @@ def _causes(reader: Reader, name: str) -> list[dict[str, Any]]:
     rows = reader.ask(
         f"WITH {reader.own} AS IsMine SELECT Code, count() AS n, any(Run) AS run, any(JobId) AS job, "
         f"{cause_columns(reader.sees(Seen.WORDS))} FROM {_ended(reader, begin, 'Node = {node:String}')} "
-        f"WHERE {HAS_FAILED} GROUP BY Code, Died, Said, Readable ORDER BY n DESC LIMIT {MOST_NODES}",
+        f"WHERE {HAS_FAILED} GROUP BY Code, Died, Said, Readable ORDER BY n DESC LIMIT {MOST_KINDS}",
         node=name,
     )
     return by_cause(rows, MOST_CAUSES)

@@ -55,19 +55,30 @@ _SEEN = {
 
 def sums(reader: Reader) -> dict[str, Any] | None:
     """How many are in each state, and why those that he sees are held; None if no access point tells of a queue."""
-    count = ", ".join(f"countIf(State = '{state}') AS {state}" for state in (*WAITS, "running"))
-    live = "FROM job_states FINAL WHERE State NOT IN ('ended', 'removed')"
-    (whole,) = reader.ask(f"SELECT {count}, countDistinct(Owner) AS owners, max(Time) AS newest {live}")
-    (mine,) = reader.ask(f"SELECT {count} {live} AND {reader.own}")
-    if not whole["newest"]:
+    counts = {state: f"State = '{state}'" for state in (*WAITS, "running")} | {UNWATCHED: "IsUnwatched"}
+    parts = [
+        f"countIf({condition} AND {whose}) AS {prefix}{state}"
+        for prefix, whose in (("", "1"), (_MINE, "IsOwn"))
+        for state, condition in counts.items()
+    ]
+    (found,) = reader.ask(
+        f"SELECT {', '.join(parts)}, countDistinct(Owner) AS owners, max(Time) AS newest FROM "
+        f"(SELECT State, Owner, Time, {reader.near} AS IsOwn, {_state(reader, UNWATCHED)} AS IsUnwatched "
+        "FROM job_states FINAL WHERE State NOT IN ('ended', 'removed'))"
+    )
+    newest = found["newest"]
+    if not newest:
         (ever,) = reader.ask("SELECT max(Time) AS newest FROM job_states FINAL")
-        if not ever["newest"]:
+        newest = ever["newest"]
+        if not newest:
             return None
-        whole["newest"] = ever["newest"]
-    is_hidden = not reader.sees_others and whole["owners"] < FEWEST
-    whole.pop("owners")
-    newest = whole.pop("newest")
+    whole, mine = ({state: found[f"{prefix}{state}"] for state in counts} for prefix in ("", _MINE))
+    is_hidden = not reader.sees_others and found["owners"] < FEWEST
     return {"site": None if is_hidden else whole, "mine": mine, "held": _held(reader), "newest": newest}
+
+
+_MINE = "mine_"
+"""Before a state: of the viewer's own jobs, and his groups'."""
 
 
 def _held(reader: Reader) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from condor_joblens.hub.store.schema import CONTRADICTS
 from condor_joblens.hub.web import pool, states
 from condor_joblens.hub.web.ended import ASKED, CLUSTER, HAS_FAILED, cause, cause_columns, last_records, with_codes
 from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
+from condor_joblens.hub.web.health import SUSPECT
 from condor_joblens.hub.web.nodes import failing_nodes, silent_nodes
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.servers import servers
@@ -52,6 +53,8 @@ def site(reader: Reader) -> dict[str, Any]:
         "other_schemas": other if sees_all and other["records"] else None,
         "contradicted": contradicted if sees_all and contradicted["records"] else None,
         "sees_others": sees_all,
+        "has_jobs": reader.has_jobs,
+        "has_groups": reader.has_groups,
         "time": now,
         "since": reader.hour,
         "day": day,
@@ -62,19 +65,24 @@ SUMS = {
     **{"runs": "uniqExactIf(Which, {0})", "owners": "uniqExactIf(Owner, {0})", "nodes": "uniqExactIf(Node, {0})"},
     **{"cores": "sumIf(Cores, {0})", "asked_cores": "sumIf(RequestCpus, {0})"},
     **{"memory": "sumIf(Bytes, {0})", "asked_memory": "sumIf(RequestMemoryBytes, {0})"},
+    "suspect": "uniqExactIf(Which, {0} AND IsSuspect)",
     "hanging": "uniqExactIf(Which, {0} AND Hangs)",
 }
 """A sum of the page -> how it is made of rows that fit a condition."""
 
 
 def _live_sums(reader: Reader, day: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of all that runs, and of what is his; with how many fell silent since `day`. All by one look at the runs."""
+    """Of all that runs, and of what is his or his groups', by one look at the runs.
+
+    With how many fell silent since `day`.
+    """
     parts = [f"{text.format(which)} AS {which}_{name}" for which in ("Runs", "Mine") for name, text in SUMS.items()]
     parts += ["uniqExactIf(Which, IsSilent) AS Runs_silent", "uniqExactIf(Which, IsSilent AND IsOwn) AS Mine_silent"]
     (found,) = reader.ask(
         f"SELECT {', '.join(parts)} FROM (SELECT sipHash64(Run) AS Which, Owner, Node, Cpu.RecentCores AS Cores, "
-        "Memory.ResidentBytes AS Bytes, ifNull(Hang.Suspected, 0) > 0 AS Hangs, RequestCpus, RequestMemoryBytes, "
-        f"{reader.own} AS IsOwn, {states.running(reader.now)} AS Runs, Runs AND IsOwn AS Mine, "
+        f"Memory.ResidentBytes AS Bytes, ifNull(Hang.Suspected, 0) > 0 AS Hangs, {SUSPECT} AS IsSuspect, "
+        "RequestCpus, RequestMemoryBytes, "
+        f"{reader.near} AS IsOwn, {states.running(reader.now)} AS Runs, Runs AND IsOwn AS Mine, "
         f"Time >= {day} AND {states.silent(reader.now)} AS IsSilent "
         f"FROM latest FINAL WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
     )

@@ -30,7 +30,7 @@ from condor_joblens.hub.web.logins import begin_session, login_of_session, login
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.pool import FRESH_SECONDS
-from condor_joblens.hub.web.reads import ROWS, STATES, Reader
+from condor_joblens.hub.web.reads import HEALTH, LIVES, ROWS, STATES, Reader
 from condor_joblens.hub.web.server_texts import dressed_server
 from condor_joblens.hub.web.shared import OfOneViewer
 from condor_joblens.hub.web.siblings import MEASURES, spread
@@ -68,9 +68,15 @@ MOST_ROWS = 5000
 _STATES = (*STATES, *queue.QUEUE_STATES)
 """What the page of jobs can be asked for by: states of runs, and those of jobs in the queue."""
 
-_HEADS = (("job", "Job"), ("owner", "Owner"), ("node", "Node"), ("started", "Runs for"), ("cores", "Cores"),
-          ("memory", "Memory"), ("read", "Read"), ("written", "Written"))  # fmt: skip
+_HEADS = (
+    (HEALTH, "Health"), ("job", "Job"), ("owner", "Owner"), ("node", "Node"), ("started", "Runs for"),
+    ("cores", "Cores"), ("memory", "Memory"), ("read", "Read"), ("written", "Written"),
+)  # fmt: skip
 _QUEUE_HEADS = (("job", "Job"), ("owner", "Owner"), ("started", "So for"))
+
+
+def _all_of(asked: Any) -> Any:
+    return asked
 
 
 @dataclass(frozen=True)
@@ -86,9 +92,12 @@ class View:
     stamp: Callable[[Reader], Hashable] | None = None
     """A question that costs little, of nobody's: as long as its answer is the same, so is what is found."""
 
+    of_store: Callable[[Any], Any] = _all_of
+    """What of an address tells one question to the store from another: the rest chooses from what it has answered."""
+
     def found(self, viewer: Person, asked: Any) -> Any:
         """Shared with all who see the same. Raises JobLensError."""
-        question = (self.name, viewer.scope, asked)
+        question = (self.name, viewer.scope, self.of_store(asked))
         return _asked(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer))
 
     def _stamp(self, viewer: Person) -> Hashable:
@@ -235,6 +244,7 @@ def _dressed_sums(sums: dict[str, Any], mine: str, day: float) -> dict[str, Any]
         "cores": jobs_url(mine=mine, sort="-cores"),
         "memory": jobs_url(mine=mine, sort="-memory"),
         "owners": jobs_url(mine=mine, sort="owner"),
+        "suspect": jobs_url("suspect", mine=mine),
         "hanging": jobs_url("hanging", mine=mine),
         "silent": jobs_url("silent", mine=mine, since=day),
     }
@@ -246,7 +256,7 @@ def _dressed_sums(sums: dict[str, Any], mine: str, day: float) -> dict[str, Any]
 def _dress_site(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
     sums = {
         part: _dressed_sums(found[part], mine, found["day"])
-        for part, mine in (("site", ""), ("mine", "1"))
+        for part, mine in (("site", ""), ("mine", "" if found["has_groups"] else "1"))
         if found[part]
     }
     since = found["since"]
@@ -271,7 +281,8 @@ def _dressed_queue(found: dict[str, Any]) -> dict[str, Any] | None:
     more = {} if found["sees_others"] or told["site"] is None else told["site"]
     return {
         "states": [(state, counts[state], jobs_url(state), more.get(state)) for state in queue.WAITS],
-        "running": (counts["running"], jobs_url(queue.UNWATCHED)),
+        "running": counts["running"],
+        "unwatched": (counts[queue.UNWATCHED], jobs_url(queue.UNWATCHED)),
         "held": [{**one, "url": jobs_url("held", cause=one["cause"])} for one in told["held"]],
         "age": duration(found["time"] - told["newest"]),
     }
@@ -338,7 +349,27 @@ def _lights(found: dict[str, Any]) -> list[dict[str, Any]]:
     if contradicted:
         said = f"{contradicted['records']} records of the last day name nodes where the queue does not have these jobs."
         lights.append(_light("warn", "Kafka is contradicted.", f"{said} They are kept apart.", []))
+    own = [] if found["sees_others"] else _not_well(found)
+    if own:
+        whose = "your jobs and your groups'" if found["has_groups"] else "your jobs"
+        lights.append(_light("warn", f"Of {whose}:", "", own))
     return lights or [_light("good", "Well,", "as far as nodes tell.", [])]
+
+
+def _not_well(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Of the jobs of who sees no others: how many are not well in which way, and where they are."""
+    mine, last_hour, queue_told = found["mine"], found["last_hour"], found["queue"]
+    links = _dressed_sums(mine, "" if found["has_groups"] else "1", found["day"])["links"]
+    failed = f"{last_hour['failed']} of the {last_hour['ended']} that ended in the last hour failed"
+    counts = (
+        (last_hour["failed"], failed, jobs_url("failed", since=found["since"])),
+        (mine["suspect"], f"{mine['suspect']} suspect", links["suspect"]),
+        (mine["silent"], f"{mine['silent']} fell silent", links["silent"]),
+        (queue_told["mine"]["held"], f"{queue_told['mine']['held']} held", jobs_url("held"))
+        if queue_told
+        else (0, "", ""),
+    )
+    return [(words, url) for count, words, url in counts if count]
 
 
 def _light(kind: str, word: str, why: str, links: list[tuple[str, str]]) -> dict[str, Any]:
@@ -378,16 +409,21 @@ class Jobs:
         return reader.jobs(self.words, self.sort, self.state, self.page, most, self.columns, **dict(self.exact))
 
 
+def page_number(text: str) -> int:
+    """Of an address; whatever is no number is the first page."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
+
+
 def asked_jobs(asked: Any) -> Jobs:
     """Raises WrongRequest."""
-    number = asked.get("page", "0")
-    page = int(number) if number.isascii() and number.isdecimal() and len(number) < 5 else 0
+    page = page_number(asked.get("page", "0"))
     state = asked.get("state", "running")
     if state not in _STATES:
         raise WrongRequest(f"a state is one of {', '.join(_STATES)}")
     exact = tuple((name, filters.exact(name, asked[name])) for name in (*filters.NAMES, MINE) if asked.get(name))
     columns = picked.metrics(asked.getlist("column"))
-    return Jobs(asked.get("q", "")[:200], asked.get("sort", "-updated")[:60], state, page, exact, columns)
+    sort = asked.get("sort") or (f"-{HEALTH}" if state in LIVES else "-updated")
+    return Jobs(asked.get("q", "")[:200], sort[:60], state, page, exact, columns)
 
 
 def chips(asked: Jobs) -> list[tuple[str, str]]:
@@ -408,7 +444,7 @@ def _dress_jobs(asked: Jobs, found: dict[str, Any]) -> dict[str, Any]:
     heads = []
     for name, title in _QUEUE_HEADS if asked.state in queue.QUEUE_STATES else _HEADS:
         turned = name if asked.sort == f"-{name}" else f"-{name}"
-        kind = "" if name in ("job", "owner", "node") else "number"
+        kind = "" if name in (HEALTH, "job", "owner", "node") else "number"
         heads.append((title, asked.address(sort=turned, page=0), _way(name, asked.sort), kind))
     columns = [] if asked.state in queue.QUEUE_STATES else [_dressed_column(asked, path) for path in asked.columns]
     rows = [_dressed_row(row, found["time"]) for row in found["jobs"]]

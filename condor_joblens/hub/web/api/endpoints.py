@@ -277,6 +277,7 @@ ENDPOINTS = (
             ),
             versions=_list(_object(version=_STRING, system=_STRING, nodes={"type": "integer"})),
             count={"type": "integer"},
+            is_cut=_FLAG,
             since=_MOMENT,
             time=_MOMENT,
         ),

@@ -8,8 +8,8 @@ from typing import Any
 from condor_joblens.hub.web import filters, queue
 from condor_joblens.hub.web.reads import Reader
 
-COUNTED = (*queue.WAITS, "running")
-"""States whose jobs are counted."""
+COUNTED = (*queue.WAITS, "running", queue.UNWATCHED)
+"""States whose jobs are counted; those of which no numbers come are among those that run, too."""
 
 TEXTS = {name: filters.TEXTS[name] for name in ("owner", "group", "executable", "cause", "cluster", "schedd")}
 TIMES = {

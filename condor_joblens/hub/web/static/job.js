@@ -130,6 +130,11 @@
     place.dataset.points = String(series.time.length);
   }
 
+  function later(text) {
+    said.textContent = text;
+    setTimeout(again, 5000);
+  }
+
   let isAsking = false;
   async function again() {
     if (isAsking) return;
@@ -137,11 +142,13 @@
     try {
       const answer = await fetch(place.dataset.url, { credentials: "same-origin" });
       if (answer.ok) draw(await answer.json());
+      else if (!drawn.size) later("The hub is busy: charts come once it has time for them.");
     } catch (error) {
       said.textContent = "The hub does not answer.";
     }
     isAsking = false;
   }
   document.getElementById("live").addEventListener("renewed", again);
+  said.textContent = "Charts are being made.";
   again();
 })();
