@@ -21,6 +21,7 @@ the first thread's stack among these."""
 
 MOST_DESCRIPTORS = 4096
 _MOST_TEXT = 4 << 20  # of a file of /proc
+_PIECE = 64 << 10  # what is read at a time: most of these files are shorter, and memory for more takes longer
 _MOST_MAPS = 64 << 20  # of a list of mappings, of which both ends are kept
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _Each = TypeVar("_Each")
@@ -103,9 +104,9 @@ class Process:
             return {int(name) for name in os.listdir(f"{self._folder}/task")}
         return set()
 
-    @property
+    @cached_property
     def has_one_thread(self) -> bool:
-        """Whether it has no more now."""
+        """Whether it has no more; as it was when that was first asked, as each of its threads may want to know."""
         return "\nThreads:\t1\n" in self.text("status")
 
     @cached_property
@@ -253,9 +254,11 @@ class Process:
 
 def text_of(path: str) -> str:
     """A file of /proc; empty if it can't be read."""
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return file.read(_MOST_TEXT).decode("utf-8", "surrogateescape")
-    return ""
+    found = bytearray()
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        while len(found) < _MOST_TEXT and (piece := file.read(_PIECE)):
+            found += piece
+    return found[:_MOST_TEXT].decode("utf-8", "surrogateescape")
 
 
 def both_ends(found: list[_Each], most: int) -> list[_Each]:
@@ -268,7 +271,7 @@ def _ends_of(path: str, size: int) -> str:
     """A file of /proc; of one that is longer than twice `size`, the whole lines in its first and last `size` bytes."""
     first, last, is_cut, left = bytearray(), bytearray(), False, _MOST_MAPS
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        while left > 0 and (piece := file.read(min(left, 1 << 16))):
+        while left > 0 and (piece := file.read(min(left, _PIECE))):
             left -= len(piece)
             (first if len(first) < size else last).extend(piece)
             if len(last) > 2 * size:
