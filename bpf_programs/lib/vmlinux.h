@@ -156,6 +156,7 @@ struct vfsmount { struct dentry *mnt_root; struct super_block *mnt_sb; };
 struct mount { struct mount *mnt_parent; struct dentry *mnt_mountpoint; struct vfsmount mnt; };
 struct path { struct vfsmount *mnt; struct dentry *dentry; };
 struct file { struct inode *f_inode; struct path f_path; void *private_data; };
+struct vm_area_struct { unsigned long vm_start, vm_end, vm_pgoff; struct file *vm_file; };
 struct fs_struct { struct path root; struct path pwd; };
 struct filename { const char *name; };
 struct open_flags { int open_flag; };

@@ -92,7 +92,7 @@ static __always_inline u64 take_crash_stack(struct walk *walk, struct task_struc
 	if (regs && !(walk->flags & SAMPLE_NOT_OURS)) {
 		saved_registers(walk, regs);	/* of a call of nothing the instruction is 0 */
 		leave_no_code(walk);
-		unwind(walk);
+		unwind(walk, task);
 	}
 	sample->user_frames = walk->at;
 	if (!(walk->flags & SAMPLE_NOT_OURS))

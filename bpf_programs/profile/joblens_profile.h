@@ -20,6 +20,7 @@ enum sample_flags {
 	SAMPLE_MEMORY = 128,	/* no sample: struct told_memory, ahead of the crash that it belongs to */
 	SAMPLE_EXCEPTION = 256,	/* the same with struct told_exception */
 	SAMPLE_NO_RULES = 512,	/* this kernel can't unwind by tables, nor find functions of Python */
+	SAMPLE_BY_FILE = 1024,	/* of the process nothing is known; the file of the leaf is, as others have it as well */
 };
 
 /* Of what a sample has waited in: the number of the call, and above that one more than the class of the file, or 0. */
@@ -78,6 +79,14 @@ struct sampled {
 	__u64 waits;	/* calls that waited for a millisecond or more, and have ended: all of them, */
 	__u64 waited_ns;	/* and for how long; */
 	__u64 wait_stacks;	/* of so many there is a stack */
+};
+
+/* A file that the reader of samples has open, so that nobody else gets its inode. */
+struct open_file {
+	__u64 run;	/* whose it is; 0: root's, whom nobody else can write to it */
+	__u64 inode;
+	__u32 device;	/* as the kernel has it */
+	__u32 unused;
 };
 
 /* A part of a process's memory in which it runs code; those of a process are in order. */

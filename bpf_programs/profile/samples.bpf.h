@@ -114,7 +114,7 @@ static __always_inline u64 take_user_stack(struct walk *walk, struct task_struct
 	walk->has_called = walk->is_unknown = false;
 	walk->python_frames = 0;
 	if (has_registers)
-		unwind(walk);
+		unwind(walk, task);
 	else
 		walk->flags = SAMPLE_WHOLE;
 	sample->user_frames = walk->at - sample->kernel_frames;

@@ -31,7 +31,16 @@ enum { RULE_SHIFT = 29, RULE_MASK = 7, N_SHIFT = 12, N_MASK = 0x1ffff, FRAME_MAS
 /* Where the kernel has saved registers of whom a signal interrupted, above the stack pointer of its handler's caller. */
 enum { SAVED_FRAME = 120, SAVED_STACK = 160, SAVED_INSTRUCTION = 168 };
 
-enum { ROW_STEPS = 25 };
+enum { ROW_STEPS = 25, PAGE_SHIFT = 12 };
+
+/* The numbers of files. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct open_file);
+	__type(value, u32);
+} jl_files SEC(".maps");
 
 struct walk_arguments { struct walk *walk; void *mappings;	/* of the process; 0: they are not known */ };
 
@@ -250,11 +259,41 @@ static long step(u32 index, struct walk_arguments *arguments)
 	return walk->sp <= below && rule != RULE_SIGNAL;
 }
 
-static __always_inline void unwind(struct walk *walk)
+/* Keeps what is mapped at the leaf, if its file is one that the reader has. */
+static long look_at_mapping(struct task_struct *task, struct vm_area_struct *vma, struct walk_arguments *arguments)
+{
+	struct walk *walk = arguments->walk;
+	struct open_file file = {};
+	u32 *number;
+
+	file.inode = MEMBER(vma, vm_file, f_inode, i_ino);
+	file.device = MEMBER(vma, vm_file, f_inode, i_sb, s_dev);
+	if (!file.inode)
+		return 0;
+	number = bpf_map_lookup_elem(&jl_files, &file);
+	if (!number) {
+		file.run = walk->sample.run;
+		number = bpf_map_lookup_elem(&jl_files, &file);
+	}
+	if (!number)
+		return 0;
+	walk->mapping.start = MEMBER(vma, vm_start);
+	walk->mapping.end = MEMBER(vma, vm_end);
+	walk->mapping.offset = MEMBER(vma, vm_pgoff) << PAGE_SHIFT;
+	walk->mapping.file = *number;
+	walk->flags |= SAMPLE_BY_FILE;
+	return 0;
+}
+
+static __always_inline void unwind(struct walk *walk, struct task_struct *task)
 {
 	struct walk_arguments arguments = { walk, bpf_map_lookup_elem(&jl_mappings, &walk->sample.process) };
 
-	walk->mapping.end = 0;
+	walk->mapping.start = walk->mapping.end = 0;
+	if (!arguments.mappings) {	/* it may have ended before anybody looks at it */
+		walk->is_unknown = true;
+		bpf_find_vma(task, walk->ip, look_at_mapping, &arguments, 0);
+	}
 	bpf_loop(SAMPLE_USER_FRAMES, step, &arguments, 0);
 }
 

@@ -273,6 +273,7 @@ class Profiles:
         for file in list(self._tables):
             self._drop(file)
         self._sensor.drop_all_mappings()
+        self._sensor.drop_all_files()
         self._parts.clear()
         asked, self._asked = self._asked, {}
         for done, _ in asked.values():
@@ -334,6 +335,9 @@ class Profiles:
             self._put(*_unpacked(messages.FILE, text))
         elif what == messages.DROP:
             self._drop(*_unpacked(messages.FILE, text))
+        elif what == messages.OPENED:
+            *_, number = _unpacked(messages.OPEN_FILE, text)
+            self._sensor.put_file(text[: messages.FILE_KEY_BYTES], number)
         elif what == messages.MAPPINGS:
             key, mappings = text[: messages.PROCESS_KEY.size], text[messages.PROCESS_KEY.size :]
             if len(key) < messages.PROCESS_KEY.size or len(mappings) % messages.MAPPING.size:

@@ -108,10 +108,13 @@ def _counts(profile: Profile) -> str:
             f"{profile.amount(profile.guessed)} with a guessed stack",
             f"{profile.amount(profile.broken)} with callers missing",
             *([f"{profile.amount(profile.unplaced)} in files without a place"] if profile.unplaced else []),
+            *([f"{profile.amount(profile.not_looked_at)} of processes not looked at"] if profile.not_looked_at else []),
             "page faults left out",
         ]
         return "; ".join(said)
     unplaced = f"; {profile.unplaced:,} in files without a place" if profile.unplaced else ""
+    if profile.not_looked_at:
+        unplaced += f"; {profile.not_looked_at:,} of processes not looked at"
     return (
         f"{profile.samples:,} samples at {profile.hz:g} Hz; {profile.lost:,} lost; {profile.guessed:,} with a guessed "
         f"stack; {profile.broken:,} with callers missing; {profile.not_ours:,} not looked at (not the owner's)"

@@ -58,6 +58,9 @@ class Frame:
 UNPLACED = Frame("(a file without a place)")
 """Stands for code of a program or library that gave way: files of all jobs together have a bounded number of places."""
 
+NOT_LOOKED_AT = Frame("(process not looked at)")
+"""Stands for code of a process of which nobody knows what it had where: it had ended, or the window, before a look."""
+
 CUT_SHORT = Frame("(rarer stacks, cut short)")
 """Stands for what was left out of stacks that were seen rarely."""
 
@@ -119,6 +122,11 @@ class Profile:
     def unplaced(self) -> int:
         """Those of the samples with code of a file for which there was no place."""
         return sum(count for stack, count in self.stacks.items() if UNPLACED in stack.frames)
+
+    @property
+    def not_looked_at(self) -> int:
+        """Those of the samples with code of a process that nobody could look at in time."""
+        return sum(count for stack, count in self.stacks.items() if NOT_LOOKED_AT in stack.frames)
 
     def add(self, stack: Stack, count: int) -> None:
         """So many samples more."""

@@ -19,7 +19,7 @@ from condor_joblens.common.signals import signal_name
 from condor_joblens.profiles import pprof, segment
 from condor_joblens.profiles.crash import Crash, encode, in_words, is_by_terminate
 from condor_joblens.profiles.hottest import Heats
-from condor_joblens.profiles.profile import UNPLACED, Frame, Kind, Profile, Stack, View
+from condor_joblens.profiles.profile import NOT_LOOKED_AT, UNPLACED, Frame, Kind, Profile, Stack, View
 from condor_joblens.profiling import samples
 from condor_joblens.profiling.demangle import demangled, warm_up
 from condor_joblens.profiling.elf import Elf, ElfError
@@ -43,6 +43,8 @@ _MOST_NAMES = 100_000
 
 _FileId = Union[FileKey, tuple[int, FileKey]]
 """Files that root alone can write are the same for all runs; any other one belongs to its run."""
+
+_WITHOUT_FILE = {NO_PLACE: UNPLACED, samples.NOT_LOOKED_AT: NOT_LOOKED_AT}
 
 Named = tuple[str, int]
 """A function's name, and the offset in the file at which it begins."""
@@ -195,7 +197,7 @@ class Finisher:
         offsets: dict[int, set[int]] = {}
         for stack in window.stacks:
             for frame in stack.frames:
-                if frame.kind is samples.Kind.NATIVE and frame.file not in (NO_FILE, NO_PLACE):
+                if frame.kind is samples.Kind.NATIVE and frame.file >= 0:
                     offsets.setdefault(frame.file, set()).add(frame.offset)
         return {
             number: _FileNames(
@@ -279,8 +281,8 @@ def _frame(frame: samples.Frame, files: list[MappedFile], named: dict[int, _File
         return Frame(_short(frame.function) or "(no name)", Kind.PYTHON, source, frame.line)
     if frame.file == NO_FILE:
         return Frame("(unknown code)")
-    if frame.file == NO_PLACE:
-        return UNPLACED
+    if frame.file in _WITHOUT_FILE:
+        return _WITHOUT_FILE[frame.file]
     file = files[frame.file]
     known = named[frame.file]
     name, _ = known.functions[frame.offset]

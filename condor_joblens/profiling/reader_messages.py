@@ -34,6 +34,7 @@ CRASH = 18  # CRASH_HEAD, as many bytes of words, and what is to be kept
 STEADY = 21  # STEADY_OF: since when a run has computed in the same places; 0: in others
 SEEN = 22  # SEEN_OF: a window has closed, even if there is nothing to keep
 ENDED = 24  # NUMBER: all that is kept of a run that is not sampled any more has been told
+OPENED = 25  # OPEN_FILE: it has the file open; or has closed it, if its number is 0
 PYTHON = 15  # struct process_key, and what its Python is: struct python_process
 
 RING_SIZES = struct.Struct("<QII")  # bytes of the ring, slots, samples a second
@@ -56,6 +57,9 @@ CRASH_HEAD = struct.Struct("<QIIdH")  # run, tgid (struct process_key), signal, 
 REPORT_OF = struct.Struct("<QI")  # as MERGE_OF; the job's id and the node's name follow, with a 0 between
 PROCESS_KEY = struct.Struct("<IIQ")  # tgid, exec, start: struct process_key
 MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_mapping
+
+OPEN_FILE = struct.Struct("<QQIII")  # run (0: any), inode, device, 0: struct open_file; and its number
+FILE_KEY_BYTES = 24  # of struct open_file
 
 PYTHON_PROCESS = struct.Struct("<Q22I")  # head, and offsets: struct python_process
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from condor_joblens.common import kernel_limits
@@ -17,6 +17,7 @@ from condor_joblens.profiling.late_mappings import FILE_MASK, FILE_SHIFT, IN_FIL
 from condor_joblens.profiling.samples import (
     MOST_STACKS,
     NO_PLACE,
+    NOT_LOOKED_AT,
     Frame,
     Kind,
     MappedFile,
@@ -30,7 +31,9 @@ HEAD = struct.Struct("<QIIQIIIHH16sIIQ")
 
 Then frames of Python, what it waited in or the signal that killed it, and for how long."""
 
-GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY, EXCEPTION, NO_RULES = (1 << bit for bit in range(10))
+GUESSED, WHOLE, ASKS, PYTHON_CUT, WAITED, CRASH, NOT_OURS, MEMORY, EXCEPTION, NO_RULES, BY_FILE = (
+    1 << bit for bit in range(11)
+)
 """enum sample_flags"""
 
 _LIMITS = kernel_limits.of_this_kernel()
@@ -168,6 +171,8 @@ def codes_of(sample: bytes) -> set[Code]:
     return {(code & ~_CODE_BITS, which >> _IDENTITY_SHIFT) for code, which in zip(words[::2], words[1::2])}
 
 
+_NOT_LOOKED_AT = Frame(Kind.NATIVE, file=NOT_LOOKED_AT)
+
 FrameOfPython = Callable[[bytes, Code, int], "Frame | None"]
 """What a code object of a process (struct process_key) and a place in it (line_of_sample) are; None: no function."""
 
@@ -182,15 +187,17 @@ def window_of(
     frame_of_python: FrameOfPython,
     interpreters: Mapping[int, tuple[int, int]],
     late: LateMappings,
+    looked_at: Container[bytes],
 ) -> tuple[Window, set[int]]:
     """The window, and the numbers of the files that are in it. Numbers that the kernel has counted are the caller's.
 
     `interpreters`: as Window's, by the numbers of files. `late`: for samples of processes that were not known yet.
+    `looked_at`: whose mappings have been found (struct process_key).
     """
     window = Window(run, counts.began, until, hz, left_out=counts.left_out)
     taken_apart = [(sample, HEAD.unpack_from(sample), _words(sample)) for sample in counts.samples]
     for sample, head, words in taken_apart:
-        if max(words[head[7] : head[7] + head[8]].tolist(), default=0) & IN_FILE:
+        if not head[6] & BY_FILE and max(words[head[7] : head[7] + head[8]].tolist(), default=0) & IN_FILE:
             late.prove(key_of(sample))
     addresses = {word for _, head, words in taken_apart for word in words[: head[7]].tolist()}
     names = kernel_names(addresses)
@@ -205,6 +212,9 @@ def window_of(
         process = key_of(sample)
         for address in words[head[7] : head[7] + head[8]].tolist():
             word = late.word(process, address)
+            if not word & IN_FILE and process not in looked_at:
+                user.append(_NOT_LOOKED_AT)
+                continue
             frame = frames.get(word)
             if frame is None:
                 frame = frames[word] = _user_frame(word, places, window, file_of)

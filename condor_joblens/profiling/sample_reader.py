@@ -256,7 +256,8 @@ class Reader:
 
     def __init__(self, channel: socket.socket, finish: Finish, table_bytes: int) -> None:
         self._channel, self._finish = channel, finish
-        self._tables = UnwindTables(table_bytes, messages.MOST_FILES, self._put_rows, self._drop_rows)
+        self._tables = UnwindTables(table_bytes, messages.MOST_FILES, self._put_rows, self._drop_rows, self._closed)
+        self._opened: dict[int, bytes] = {}  # struct open_file by the file's number
         self._jobs: dict[int, _Job] = {}
         self._counts: dict[int, Counts] = {}
         self._early: dict[int, Counts] = {}  # of runs that joblensd has not told of yet, or that have ended
@@ -510,6 +511,7 @@ class Reader:
             lambda process, code, place: _frame_of_python(job, process, code, place),
             job.interpreters,
             job.late,
+            self._processes,
         )
         for number in numbers:
             self._tables.used(job.run, number)
@@ -665,6 +667,7 @@ class Reader:
                 _, _, _, device, inode, path = look.to_open.pop()
                 job.files[device, inode] = self._tables.add(job.run, given[0], path, *given[1:]) if given else 0
                 look.asked -= 1
+                self._tell_of_file(job, device, inode)
                 self._go_on_opening(job, look)
         except (OSError, ValueError, KeyError, IndexError, TypeError):
             self._lose_opener(job)
@@ -690,6 +693,22 @@ class Reader:
                 self._ask_opener(job, {"python": look.process.pid})
         if not look.to_open and job.look is look:
             self._put_mappings(job, look)
+
+    def _tell_of_file(self, job: _Job, device: int, inode: int) -> None:
+        """Processes that end before they are looked at have names of what they ran, if it is in this file."""
+        number = job.files[device, inode]
+        file = self._tables.file(number)
+        if file is None or number in self._opened:
+            return
+        kernels = os.major(device) << 20 | os.minor(device)
+        told = messages.OPEN_FILE.pack(0 if file.is_roots else job.run, inode, kernels, 0, number)
+        self._opened[number] = told[: messages.FILE_KEY_BYTES]
+        self._say(messages.OPENED, told)
+
+    def _closed(self, number: int) -> None:
+        key = self._opened.pop(number, b"")
+        if key:
+            self._say(messages.OPENED, key + messages.FILE.pack(0))
 
     def _is_to_be_opened(self, number: int | None) -> bool:
         """Whether a file has not been asked for, or had to give way and may have a place; 0: it can't be had."""

@@ -55,7 +55,7 @@ class MappedFile:
     is_roots: bool = False  # root owns it and alone may write it: what is made of it may be used for other users' jobs
 
 
-NO_FILE, NO_PLACE = -1, -2
+NO_FILE, NO_PLACE, NOT_LOOKED_AT = -1, -2, -3
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Frame:
 
     Native: `file` is an index in Window.files and `offset` is bytes in that file. Code that
     is in no file, as a just-in-time compiler's, has NO_FILE, and `offset` is its address. Files for which the reader
-    of samples has no place, as there are too many, are NO_PLACE.
+    of samples has no place, as there are too many, are NO_PLACE. Of a process that nobody could look at in time, whose
+    mappings are not known, it is NOT_LOOKED_AT.
     Kernel: `offset` is the address, `function` the kernel's own name.
     Python: `function`, `source` and `line`; `line` is 0 if it is not known.
     """

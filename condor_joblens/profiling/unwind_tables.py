@@ -44,13 +44,21 @@ def key_of(status: os.stat_result) -> FileKey:
 
 
 class UnwindTables:
-    """Files by number, from 1 on. `put` makes a table of rows (Elf.rows) for a number, and says whether it could."""
+    """Files by number, from 1 on. `put` makes a table of rows (Elf.rows) for a number, and says whether it could.
+
+    `closed` is told of files that are not open any more.
+    """
 
     def __init__(
-        self, most_bytes: int, most_files: int, put: Callable[[int, memoryview], bool], drop: Callable[[int], None]
+        self,
+        most_bytes: int,
+        most_files: int,
+        put: Callable[[int, memoryview], bool],
+        drop: Callable[[int], None],
+        closed: Callable[[int], None] = lambda number: None,
     ) -> None:
         self._most_bytes, self._most_files = most_bytes, most_files
-        self._put, self._drop = put, drop
+        self._put, self._drop, self._closed = put, drop, closed
         self._files: dict[int, _File] = {}
         self._numbers: dict[tuple[int, FileKey], int] = {}
         self._of_key: dict[FileKey, set[int]] = {}  # of several runs
@@ -206,6 +214,7 @@ class UnwindTables:
             file.lacks, file.bytes = file.bytes if is_for_room else 0, 0
 
     def _close(self, number: int, file: _File) -> None:
+        self._closed(number)
         self._drop_table(number, file)
         self._places.remove(number)
         os.close(file.descriptor)

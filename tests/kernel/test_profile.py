@@ -501,6 +501,27 @@ def test_a_reader_that_has_ended_is_started_anew(slot: Slot, profiled: Profiled,
     assert share(window, lambda stack: functions(stack)[-2:] == ["inner", "leaf"]) >= 0.99
 
 
+def test_a_process_that_ends_before_it_is_looked_at_has_functions_of_files_that_are_known(
+    slot: Slot, profiled: Profiled, programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel itself says in which file the leaf is; that it has no mappings here stands for a look that is late."""
+    first = start(slot, programs["shared"], "plain")
+    profiled.until(lambda: profiled.knows(first))
+    os.kill(first, signal.SIGKILL)
+    monkeypatch.setattr(profiled.sensor, "put_mappings", lambda *_: None)
+    profiled.close_window()
+    before = profiled.counted()
+    pid = start(slot, programs["shared"], "plain")
+    profiled.until(lambda: profiled.counted() >= before + ENOUGH // 2)
+    window = profiled.close_window()
+    assert not profiled.knows(pid)
+    found = merged([window])
+    mine = {stack: count for stack, count in found.stacks.items() if stack.pid == pid}
+    known = sum(count for stack, count in mine.items() if "(unknown code)" not in functions(stack)[-1:])
+    assert known >= 0.95 * sum(mine.values()) > 0, sorted((functions(s), c) for s, c in mine.items())
+    assert any(functions(stack)[-1:] == ["leaf"] for stack in mine)
+
+
 def test_a_reader_that_hangs_is_ended_and_another_one_samples(
     slot: Slot, profiled: Profiled, programs: dict[str, Path]
 ) -> None:

@@ -20,9 +20,8 @@ import pytest
 from condor_joblens.agent.profiles import Profiles
 from condor_joblens.profiles import pprof
 from condor_joblens.profiles.profile import View
-from condor_joblens.profiling import program_files
+from condor_joblens.profiling import program_files, sample_reader
 from condor_joblens.profiling import reader_messages as messages
-from condor_joblens.profiling import sample_reader
 from condor_joblens.profiling.python_offsets import Layout
 from condor_joblens.profiling.sample_counts import Counts, Process
 from condor_joblens.profiling.sample_reader import MOST_PYTHONS, Counted, Reader, _Job, _Look
@@ -56,6 +55,9 @@ class Sensor:
 
     def drop_all_mappings(self) -> None:
         self.dropped.clear()
+
+    def drop_all_files(self) -> None:
+        pass
 
 
 @pytest.fixture

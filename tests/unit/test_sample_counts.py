@@ -12,6 +12,7 @@ from condor_joblens.profiling import calls, exception_types, reader_messages, sa
 from condor_joblens.profiling.late_mappings import MOST_ROWS, LateMappings
 from condor_joblens.profiling.sample_counts import (
     ASKS,
+    BY_FILE,
     CRASH,
     EXCEPTION,
     GUESSED,
@@ -24,7 +25,17 @@ from condor_joblens.profiling.sample_counts import (
     Counts,
 )
 from condor_joblens.profiling.sample_reader import Counted
-from condor_joblens.profiling.samples import MOST_STACKS, NO_FILE, NO_PLACE, FileKey, Frame, Kind, MappedFile, Stack
+from condor_joblens.profiling.samples import (
+    MOST_STACKS,
+    NO_FILE,
+    NO_PLACE,
+    NOT_LOOKED_AT,
+    FileKey,
+    Frame,
+    Kind,
+    MappedFile,
+    Stack,
+)
 from condor_joblens.profiling.wait_words import waited_in
 from condor_joblens.tracer import map_layout
 
@@ -67,6 +78,8 @@ def test_the_layout_is_that_of_the_kernel() -> None:
     """joblens_profile.h has it."""
     assert HEAD.size == ffi.sizeof("struct sample")
     assert ffi.offsetof("struct sample", "flags") == sample_counts._FLAGS_AT
+    assert ffi.sizeof("struct open_file") == reader_messages.FILE_KEY_BYTES == reader_messages.OPEN_FILE.size - 4
+    assert lib.SAMPLE_BY_FILE == BY_FILE
     assert ffi.sizeof("struct python_process") == reader_messages.PYTHON_PROCESS.size
     assert ffi.sizeof("struct sampled") == map_layout.SAMPLED.itemsize == len(Counted().packed())
     assert Counted._fields == map_layout.SAMPLED.names
@@ -125,6 +138,7 @@ def test_stacks_have_the_outermost_frame_first_and_the_kernel_behind_the_user() 
         no_python,
         {},
         LateMappings(),
+        {KEY},
     )
     kernel = [Frame(Kind.KERNEL, address, function="do_it") for address in (0xFFFF0002, 0xFFFF0001)]
     frames = (Frame(Kind.NATIVE, 0x7F00, NO_FILE), Frame(Kind.NATIVE, 0x10, 0), *kernel)
@@ -140,7 +154,9 @@ def test_what_was_taken_before_its_process_was_known_gets_its_places_when_the_wi
     late.learn(KEY, [(0x7000, 0x7FFF, 0, 9), (0x4000, 0x5000, 0x200, 1)])
     late.learn(KEY, [(0x4000, 0x5000, 0, 2), (0x8000, 0x9000, 0, 1)])  # what the first look says counts
     late.learn(struct.pack("<IIQ", 900, 2, 77), [(0x5000, 0x6000, 0, 1)])  # after an exec
-    window, numbers = sample_counts.window_of(RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late)
+    window, numbers = sample_counts.window_of(
+        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late, {KEY}
+    )
     unknown, first, second = (
         Frame(Kind.NATIVE, 0x5000, NO_FILE),
         Frame(Kind.NATIVE, 0x0, 0),
@@ -156,7 +172,9 @@ def test_code_of_files_without_a_place_is_told_from_unknown_code() -> None:
     counts, late = Counts(10.0, 0), LateMappings()
     places = [1 << 63 | number << 32 | 0x20 for number in (1, 7, unwind_tables.NO_PLACE)]
     counts.add(sample(user=(*places, 0x40)))
-    window, numbers = sample_counts.window_of(RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late)
+    window, numbers = sample_counts.window_of(
+        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late, {KEY}
+    )
     (stack,) = window.stacks
     gone = Frame(Kind.NATIVE, file=NO_PLACE)
     assert stack.frames == (Frame(Kind.NATIVE, 0x40, NO_FILE), gone, gone, Frame(Kind.NATIVE, 0x20, 0))
@@ -168,9 +186,24 @@ def test_mappings_that_may_be_of_the_next_program_name_nothing() -> None:
     counts, late = Counts(10.0, 0), LateMappings()
     counts.add(sample(GUESSED, user=(0x4010,)))
     late.learn(KEY, [(0x4000, 0x5000, 0, 1)])
-    window, numbers = sample_counts.window_of(RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late)
+    window, numbers = sample_counts.window_of(
+        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late, {KEY}
+    )
     (stack,) = window.stacks
     assert stack.frames == (Frame(Kind.NATIVE, 0x4010, NO_FILE),) and not numbers
+
+
+def test_of_a_process_that_ended_before_it_was_looked_at_the_kernel_knows_the_leaf_alone() -> None:
+    """By its file, which others have as well. That proves nothing of mappings that are found later."""
+    counts, late = Counts(10.0, 0), LateMappings()
+    counts.add(sample(GUESSED | BY_FILE, user=(IN_FILE | 0x10, 0x4010)))
+    late.learn(KEY, [(0x4000, 0x5000, 0, 1)])
+    for looked_at, caller in (((), Frame(Kind.NATIVE, file=NOT_LOOKED_AT)), ({KEY}, Frame(Kind.NATIVE, 0x4010))):
+        window, _ = sample_counts.window_of(
+            RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, late, looked_at
+        )
+        (stack,) = window.stacks
+        assert stack.frames == (caller, Frame(Kind.NATIVE, 0x10, 0))
 
 
 def test_what_is_remembered_of_late_mappings_is_bounded() -> None:
@@ -219,7 +252,7 @@ def test_functions_of_python_are_in_calls_of_the_interpreter() -> None:
         return None if code[0] == 0x400 else Frame(Kind.PYTHON, function=f"{code[0]:x}", line=place)
 
     window, _ = sample_counts.window_of(
-        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, frame_of, {1: (0, 0x20), 2: (5, 6)}, LateMappings()
+        RUN, counts, 70.0, 99, {1: FILE}.get, lambda _: {}, frame_of, {1: (0, 0x20), 2: (5, 6)}, LateMappings(), {KEY}
     )
     one, two, three = (Frame(Kind.PYTHON, function=f"{number}00", line=number) for number in (1, 2, 3))
     assert [(stack.calls, stack.has_all_calls) for stack in window.stacks] == [
@@ -238,7 +271,7 @@ def test_waits_in_one_place_are_added_up_and_end_in_what_was_waited_for() -> Non
     assert len(sample_counts.take(packed(*some), counts, {})) == 1
     assert counts[RUN].samples == {sample(): 1}
     window, _ = sample_counts.window_of(
-        RUN, counts[RUN].off_cpu(), 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, LateMappings()
+        RUN, counts[RUN].off_cpu(), 70.0, 99, {1: FILE}.get, lambda _: {}, no_python, {}, LateMappings(), {KEY}
     )
     assert {stack.frames[-1].function: ns for stack, ns in window.stacks.items()} == {
         "waits for a pipe (read)": 12_000_000,

@@ -288,6 +288,22 @@ class Profile(CloserSensor):
         if self.loaded is not None:
             self.changes.drop(self.maps["jl_unwind_rows"], _KEY_OF_FILE.pack(file))
 
+    def put_file(self, file: bytes, number: int) -> None:
+        """The number of a file (struct open_file); 0: nobody has it open any more."""
+        if self.loaded is None or self.is_guessing:
+            return
+        key = ffi.from_buffer(file)
+        if number:
+            lib.bpf_map_update_elem(self.maps["jl_files"], key, ffi.new("__u32 *", number), 0)
+        else:
+            lib.bpf_map_delete_elem(self.maps["jl_files"], key)
+
+    def drop_all_files(self) -> None:
+        """No file is known any more."""
+        if self.loaded is not None and not self.is_guessing:
+            for file in self.keys("jl_files", ffi.sizeof("struct open_file")):
+                self.put_file(file, 0)
+
     def put_mappings(self, process: bytes, mappings: bytes) -> None:
         """Soon these are the mappings (struct code_mapping, in order) of a process (struct process_key)."""
         if self.loaded is None:
