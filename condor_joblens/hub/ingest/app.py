@@ -159,16 +159,13 @@ class App:
             raise _Refusal(415, "the body is to be packed by gzip")
         if node in self._busy:
             raise _Refusal(429, f"another post of {node} is worked on", 1)
-        if len(self._busy) >= COMING or self._is_full(take == self._artifact):
+        if len(self._busy) >= COMING or (take == self._artifact and self._working >= AT_ONCE):
             raise _too_many()
         self._busy.add(node)
         try:
             return await take(head, receive, who)
         finally:
             self._busy.discard(node)
-
-    def _is_full(self, is_artifact: bool) -> bool:
-        return self._working >= AT_ONCE if is_artifact else self._gatherer.is_full
 
     async def _post(self, head: dict[bytes, bytes], receive: Receive, who: Who) -> tuple[int, dict[str, Any]]:
         """Raises _Refusal."""
@@ -183,7 +180,7 @@ class App:
         with self._room.some() as hold:
             body = await _whole_body(head, receive, MOST_PACKED, hold)
             async with self._checking:
-                if self._is_full(is_artifact=False):
+                if self._gatherer.is_full:  # asked when the body is there: who still sends it could not hear us
                     raise _too_many()
                 try:
                     return await asyncio.to_thread(lambda: read(unpacked(body), who.name, period=period, role=who.role))
@@ -207,7 +204,7 @@ class App:
         with self._room.some() as hold:
             body = await _whole_body(head, receive, MOST_CHUNK + MOST_HEAD, hold)
         about, _, chunk = body.partition(b"\n")
-        if self._is_full(is_artifact=True):
+        if self._working >= AT_ONCE:
             raise _too_many()
         self._working += 1
         try:
