@@ -23,6 +23,7 @@ import contextlib
 import gzip
 import hashlib
 import http.client
+import itertools
 import json
 import os
 import pwd
@@ -74,7 +75,15 @@ COPIED = 500
 MOST_POSTS = 200
 """That lie in memory, until they are sent."""
 
-SENDERS = 4
+SENDERS = 10
+"""Posts at a time: nodes don't wait for each other."""
+
+OVERLOAD = 10
+"""Times as many senders."""
+
+TOGETHER = 10
+"""Nodes whose samples of before are sent together, the oldest of all of them first."""
+
 VIEWS = ("/", "/jobs", "/jobs?sort=-memory", "/jobs?q=user7", "/jobs?sort=-read")
 OTHERS = (
     "/jobs?state=all&sort=-cores", "/jobs?owner=user7", "/jobs?node=ep007.example.org", "/jobs?server=fs7.example.org",
@@ -115,6 +124,7 @@ def main() -> int:
             told_history(section, options.folder, demo)
         posts = [post(number, min(POST, runs - number)) for number in range(0, runs, POST)]
         taken(section, demo, posts)
+        overloaded(section, demo, posts)
         earlier = [
             post(number, min(POST, runs - number), SERVED, minutes)
             for minutes in (3, 1)
@@ -196,15 +206,16 @@ class History:
         new = {"until": int(time.time()), "parts": 0, "rows": 0, "copied": 0, "wall": 0.0, "ingest": 0.0, "store": 0.0}
         self.told: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else new
 
-    def parts(self, runs: int) -> list[tuple[Runs, int]]:
-        """Those that are left, each with its rounds of a post: a node's runs, and runs that have a day."""
+    def parts(self, runs: int) -> list[list[Runs]]:
+        """Those that are left, each of some nodes. In the first one are runs that have a day."""
         until = int(self.told["until"])
         day = Runs(node(DAY_NODE), 1_000_000, DAY_RUNS, DAY_SAMPLES, until, NEWEST - 1)
         rest = [
             Runs(node(begin // POST % NODES), begin, min(POST, runs - begin), SAMPLES, until, NEWEST - 10)
             for begin in range(0, runs, POST)
         ]
-        return [(day, POST // DAY_RUNS), *((one, 1) for one in rest)][int(self.told["parts"]) :]
+        together = [rest[begin : begin + TOGETHER] for begin in range(0, len(rest), TOGETHER)]
+        return [[day, *together[0]], *together[1:]][int(self.told["parts"]) :]
 
     def add(self, **more: float) -> None:
         """One part more."""
@@ -218,15 +229,19 @@ def add_history(folder: Path, runs: int, most: int, as_copies: bool) -> int:
     folder.mkdir(exist_ok=True)
     history, added = History(folder), 0
     with hub(folder) as demo:
-        for part, rounds in history.parts(runs):
-            count = part.count * part.samples
+        store = Store(socket_of(f"{demo}/kept"))
+        for part in history.parts(runs):
+            count = sum(one.count * one.samples for one in part)
             if as_copies:
-                copy(Store(socket_of(f"{demo}/kept")), part)
+                for one in part:
+                    copy(store, one)
                 history.add(copied=count)
             else:
                 before, began = cpu(demo), time.monotonic()
-                for posts in bounded(part.posts(rounds), MOST_POSTS):
+                rounds = [one.posts(POST // one.count) for one in part]
+                for posts in bounded(taking_turns(rounds), MOST_POSTS):
                     sent(demo, posts)
+                wait_for_merges(store)
                 spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
                 wall = time.monotonic() - began
                 history.add(rows=count, wall=wall, ingest=spent["ingest"], store=spent["store"])
@@ -234,6 +249,18 @@ def add_history(folder: Path, runs: int, most: int, as_copies: bool) -> int:
             if added >= most:
                 break
     return 0
+
+
+def taking_turns(posts: Sequence[Iterator[tuple[str, bytes]]]) -> Iterator[tuple[str, bytes]]:
+    """A post of each node, then the next of each."""
+    for those in itertools.zip_longest(*posts):
+        yield from (one for one in those if one)
+
+
+def wait_for_merges(store: Store) -> None:
+    """Until the store has none to do now: they belong to what was taken in."""
+    while store.ask("SELECT count() AS n FROM system.merges")[0]["n"]:
+        time.sleep(0.5)
 
 
 def copy(store: Store, part: Runs) -> None:
@@ -285,12 +312,12 @@ def one_day(section: Section, pages: HubPages, demo: Path) -> None:
         one_page(section, pages, demo, f"one job's day, {what}", address, 100.0)
 
 
-def memory(section: Section, demo: Path) -> None:
-    """The most that each process had."""
+def memory(section: Section, demo: Path, when: str = "at the end") -> None:
+    """The most that each process had until then."""
     for word, pid in processes(demo).items():
         text = Path(f"/proc/{pid}/status").read_text()
         kibibytes = int(text.partition("VmHWM:")[2].split()[0])
-        section.add(f"memory of {word}, at most", kibibytes / 1024, "MiB")
+        section.add(f"memory of {word}, at most", kibibytes / 1024, "MiB", note=when)
 
 
 def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
@@ -298,6 +325,7 @@ def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> N
     before, began = cpu(demo), time.monotonic()
     sent(demo, posts)
     wall = time.monotonic() - began
+    wait_for_merges(Store(socket_of(f"{demo}/kept")))
     spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
     count = len(posts) * POST
     whole = spent["ingest"] + spent["store"]
@@ -307,11 +335,25 @@ def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> N
     section.add("records taken in", count / wall, "records/s", note="the generator sends beside it")
 
 
-def sent(demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
-    """By some senders at a time, each post until it is confirmed."""
+def overloaded(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
+    """All nodes send at once, which is ten times of what the hub is sent else; what they sent before is kept once."""
+    before, began = cpu(demo), time.monotonic()
+    later = sent(demo, posts, OVERLOAD * SENDERS)
+    wall = time.monotonic() - began
+    spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
+    count = len(posts) * POST
+    whole = spent["ingest"] + spent["store"]
+    note = f"{count / wall:,.0f} records/s; {later} times a node was told to come later"
+    section.add(f"CPU for a record, {OVERLOAD} times as many senders", 1e6 * whole / count, "µs", 67.0, note)
+    memory(section, demo, "after that")
+
+
+def sent(demo: Path, posts: Sequence[tuple[str, bytes]], senders: int = SENDERS) -> int:
+    """By some senders at a time, each post until it is confirmed; how often one was told to come later."""
     address = (demo / "records").read_text().strip()
     left = list(posts)
     lock = threading.Lock()
+    later: list[int] = []
 
     def sender() -> None:
         connection = http.client.HTTPConnection(address, timeout=120)
@@ -319,23 +361,31 @@ def sent(demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
             with lock:
                 if not left:
                     return
-                who, body = left.pop()
+                who, body = left.pop(0)
             while True:
                 head = {"Authorization": f"Bearer {who}", "Content-Encoding": "gzip"}
-                connection.request("POST", "/v1/records", body, head)
-                answer = connection.getresponse()
-                content = answer.read()
+                try:
+                    connection.request("POST", "/v1/records", body, head)
+                    answer = connection.getresponse()
+                    content = answer.read()
+                except (OSError, http.client.HTTPException):  # it was closed while we sent
+                    connection.close()
+                    later.append(0)
+                    time.sleep(0.1)
+                    continue
                 if answer.status == 200:
                     assert not json.loads(content)["refused"], content[:300]
                     break
                 assert answer.status in (429, 503), (answer.status, content)
+                later.append(answer.status)
                 time.sleep(0.1)
 
-    threads = [threading.Thread(target=sender) for _ in range(SENDERS)]
+    threads = [threading.Thread(target=sender) for _ in range(senders)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return len(later)
 
 
 def one_page(section: Section, pages: HubPages, demo: Path, what: str, address: str, target: float) -> None:
@@ -432,13 +482,14 @@ def cpu(demo: Path) -> dict[str, float]:
 
 def processes(demo: Path) -> dict[str, int]:
     """Their ids: those that `joblens-hub run` has started, which the demo has started beside its relay server."""
-    (run,) = [pid for pid in children(int((demo.parent / "pid").read_text())) if b"run" in words_of(pid)]
-    return {words_of(pid)[3].decode(): pid for pid in children(run)}
+    beside = [(pid, words_of(pid)) for pid in children(int((demo.parent / "pid").read_text()))]
+    (run,) = (pid for pid, words in beside if words[2] == "condor_joblens.hub")
+    return {words_of(pid)[3]: pid for pid in children(run)}
 
 
-def words_of(pid: int) -> list[bytes]:
+def words_of(pid: int) -> list[str]:
     """Its command line."""
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
 
 
 def children(pid: int) -> list[int]:
