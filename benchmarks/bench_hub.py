@@ -378,7 +378,7 @@ def sent(demo: Path, posts: Sequence[tuple[str, bytes]], senders: int = SENDERS)
                     break
                 assert answer.status in (429, 503), (answer.status, content)
                 later.append(answer.status)
-                time.sleep(0.1)
+                time.sleep(float(answer.headers.get("Retry-After", 1)))  # as nodes do
 
     threads = [threading.Thread(target=sender) for _ in range(senders)]
     for thread in threads:
