@@ -48,54 +48,78 @@ static __always_inline void read_texts(struct traced_texts *told, u32 wanted)
 	}
 }
 
-static __always_inline void tell(struct traced_function *function, struct traced_function *all, struct traced_texts *told,
-				 u64 flags)
+/* What the registers hold; the verifier wants each word read at a place of its own. */
+static __always_inline void keep_registers(struct traced_hit *hit, volatile u64 *context, bool has_arguments)
 {
-	struct traced_hit *hit = &told->hit;
-	bool has_texts = hit->kind == TRACED_ENTRY && function->texts;
+	u64 first = context[DI], result = context[AX];
 
-	if (has_texts) {
-		__builtin_memset(told->text, 0, sizeof(told->text));
-		read_texts(told, function->texts);
-	}
-	if (bpf_ringbuf_output(&jl_hits, told, has_texts ? sizeof(*told) : sizeof(*hit), flags))
-		__sync_fetch_and_add(&all->lost, 1);
-}
-
-SEC("uprobe")
-int jl_function(volatile u64 *context)	/* the verifier wants each word read at a place of its own */
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct traced_point *point = point_of((void *)context);
-	/* not in a map: a task that is preempted here would find another's */
-	struct traced_texts told;	/* its texts are cleared only where there are any */
-	u64 now = bpf_ktime_get_ns(), first, result;
-	struct traced_function *all = all_functions(), *function = looked_at(point, task);
-	struct traced_hit *hit = &told.hit;
-
-	__builtin_memset(hit, 0, sizeof(*hit));
-	if (!function || !all || !point)
-		return 0;
-
-	bool is_off = is_too_hot(function, now);
-
-	if (!is_off && point->kind == TRACED_JUMP && !leaves((void *)context, point, context[IP]))
-		return 0;
-	describe(hit, task, point, all, now);
 	hit->stack = context[SP];
-	first = context[DI];
-	result = context[AX];
 	hit->values[0] = hit->kind == TRACED_ENTRY ? first : result;
+	if (!has_arguments)
+		return;
 	hit->values[1] = context[SI];
 	hit->values[2] = context[DX];
 	hit->values[3] = context[CX];
 	hit->values[4] = context[R8];
 	hit->values[5] = context[R9];
-	if (is_off) {
-		function->off_ns = now;
+}
+
+static __always_inline bool tell_with_texts(struct traced_function *function, struct task_struct *task,
+					    struct traced_point *point, struct traced_function *all, u64 now,
+					    volatile u64 *context)
+{
+	/* not in a map: a task that is preempted here would find another's */
+	struct traced_texts told = {};
+
+	describe(&told.hit, task, point, all, now);
+	keep_registers(&told.hit, context, true);
+	read_texts(&told, function->texts);
+	return !bpf_ringbuf_output(&jl_hits, &told, sizeof(told), BPF_RB_NO_WAKEUP);
+}
+
+/* A hit without texts is written where it is read: most are such, and each copy and each cache line takes time. */
+static __always_inline bool tell(const u32 bytes, struct task_struct *task, struct traced_point *point,
+				 struct traced_function *all, u64 now, bool is_off,
+				 volatile u64 *context)
+{
+	struct traced_hit *hit = bpf_ringbuf_reserve(&jl_hits, bytes, 0);
+
+	if (!hit)
+		return false;
+	describe(hit, task, point, all, now);
+	keep_registers(hit, context, bytes > TRACED_SHORT_BYTES);
+	if (is_off)
 		hit->kind = TRACED_OFF;
-	}
-	tell(function, all, &told, is_off ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(hit, is_off ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+SEC("uprobe")
+int jl_function(volatile u64 *context)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct traced_point *point = point_of((void *)context);
+	struct traced_function *all = all_functions(), *function = looked_at(point, task, all);
+	u64 now = bpf_ktime_get_ns();
+	bool is_told;
+
+	if (!function || !all || !point)
+		return 0;
+
+	bool is_off = is_too_hot(function, now), is_entry = point->kind == TRACED_ENTRY;
+
+	if (!is_off && point->kind == TRACED_JUMP && !leaves((void *)context, point, context[IP]))
+		return 0;
+	if (is_off)
+		function->off_ns = now;
+	if (is_entry && function->texts && !is_off)
+		is_told = tell_with_texts(function, task, point, all, now, context);
+	else if (is_entry && function->has_arguments && !is_off)
+		is_told = tell(sizeof(struct traced_hit), task, point, all, now, false, context);
+	else
+		is_told = tell(TRACED_SHORT_BYTES, task, point, all, now, is_off, context);
+	if (!is_told)
+		__sync_fetch_and_add(&all->lost, 1);
 	return 0;
 }
 

@@ -171,7 +171,7 @@ int jl_command(volatile u64 *context)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct traced_point *point = point_of((void *)context);
-	struct traced_function *all = all_functions(), *function = looked_at(point, task);
+	struct traced_function *all = all_functions(), *function = looked_at(point, task, all);
 	u64 here = context[IP], first = context[DI], stack = context[SP];
 	u32 background = context[SI], none = 0;
 	s32 from = context[DX], into = context[CX];

@@ -44,20 +44,24 @@ struct traced_function {
 	__u64 allowed;	/* so many they may be */
 	__u32 texts;	/* a bit for each argument that is the address of a text */
 	__u32 forgotten;	/* so many in each piece of time */
+	__u64 has_arguments;	/* 0: nobody looks at more than the first value of its entries */
+	__u64 cgroup;	/* number of one of the job's: of the last element alone */
 };
 
-/* One hit. Behind it come the texts, of an entry that has any. */
+/* One hit. Behind it come the texts, of an entry that has any. All but the first value are left out, or none is. */
 struct traced_hit {
 	__u64 time_ns;	/* CLOCK_MONOTONIC */
 	__u64 stack;	/* where the return address is */
 	__u64 lost;	/* until then */
-	__u64 values[6];	/* of an entry: what is in the registers for arguments; of a return: the result is the first */
 	__u32 pid, tid;	/* in the agent's pid namespace; 0: not there */
 	__u32 function;
 	__u32 kind;	/* enum traced_kind: never TRACED_JUMP */
 	__u32 texts;	/* a bit for each text that was read */
 	__u32 thread;	/* in the kernel's own pid namespace */
+	__u64 values[6];	/* of an entry: what is in the registers for arguments; of a return: the result is the first */
 };
+
+enum { TRACED_SHORT_BYTES = 56 };	/* of a hit that has but one value */
 
 /* What a C++ program throws, at the entry of __cxa_throw. */
 struct traced_throw {

@@ -31,7 +31,7 @@ int jl_throw(volatile u64 *context)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct traced_point *point = point_of((void *)context);
-	struct traced_function *all = all_functions(), *function = looked_at(point, task);
+	struct traced_function *all = all_functions(), *function = looked_at(point, task, all);
 	u64 now = bpf_ktime_get_ns();
 
 	if (!function || !all || !point)

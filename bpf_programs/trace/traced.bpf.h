@@ -63,16 +63,31 @@ static __always_inline struct traced_function *all_functions(void)
 	return bpf_map_lookup_elem(&jl_traced, &last);
 }
 
+/* Whether the task is the job's. What was found last is remembered by the number of its cgroup: no other one gets that
+ * number, and none moves to another place. */
+static __always_inline bool is_jobs(struct task_struct *task, struct traced_function *all)
+{
+	u64 cgroup = task->cgroups->dfl_cgrp->kn->id;
+
+	if (all->cgroup == cgroup)
+		return true;
+	if (bpf_current_task_under_cgroup(&jl_traced_job, 0) != 1)
+		return false;
+	all->cgroup = cgroup;
+	return true;
+}
+
 /* The function that was hit, if it is to be looked at: of a task of the job that is its owner's alone. */
-static __always_inline struct traced_function *looked_at(struct traced_point *point, struct task_struct *task)
+static __always_inline struct traced_function *looked_at(struct traced_point *point, struct task_struct *task,
+							 struct traced_function *all)
 {
 	struct traced_function *function;
 	bool is_trial;
 
-	if (!point)
+	if (!point || !all)
 		return 0;
 	is_trial = point->kind == TRACED_TRIAL;
-	if (bpf_current_task_under_cgroup(&jl_traced_job, 0) != 1 && !is_trial)
+	if (!is_trial && !is_jobs(task, all))
 		return 0;
 	function = bpf_map_lookup_elem(&jl_traced, &point->function);
 	if (!function || function->off_ns)
@@ -115,10 +130,11 @@ static __always_inline void describe(struct traced_hit *hit, struct task_struct 
 	hit->time_ns = now;
 	hit->lost = all->lost;
 	hit->pid = pid_in(settings.pid_namespace_inode, task->group_leader);
-	hit->tid = pid_in(settings.pid_namespace_inode, task);
+	hit->tid = task == task->group_leader ? hit->pid : pid_in(settings.pid_namespace_inode, task);
 	hit->thread = task->pid;
 	hit->function = point->function;
 	hit->kind = point->kind == TRACED_JUMP ? TRACED_LEAVE : point->kind;
+	hit->texts = 0;
 }
 
 #endif

@@ -7,14 +7,16 @@
 
 _Static_assert(sizeof(struct traced_texts) + RECORD_HEAD <= 4096, "a hit can reach beyond the page that is mapped again");
 
-/* Those that are in the ring, as far as there is room; returns how many. One without texts has empty ones. */
+_Static_assert(TRACED_SHORT_BYTES == offsetof(struct traced_hit, values) + sizeof(uint64_t), "a short hit has one value");
+
+/* Those that are in the ring, as far as there is room; returns how many. What one does not have is 0. */
 static size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room)
 {
 	const void *record;
 	size_t count = 0, size;
 
 	while (count < room && (record = oldest_record(ring, &size))) {
-		if (size >= sizeof(struct traced_hit) && size <= sizeof(struct traced_texts)) {
+		if (size >= TRACED_SHORT_BYTES && size <= sizeof(struct traced_texts)) {
 			memset(&hits[count], 0, sizeof(hits[count]));
 			memcpy(&hits[count++], record, size);
 		}

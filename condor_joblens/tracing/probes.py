@@ -138,6 +138,7 @@ class Probes:
             raise JobLensError("too many functions are traced at a time: write more of the name")
         number, self._count = self._count, self._count + 1
         self.functions[number].texts = spec.texts
+        self.functions[number].has_arguments = bool(spec.arguments)
         points = []
         for place in function.places:
             point = ffi.new("struct traced_point *")
