@@ -8,7 +8,7 @@
 /* Both rings of a job lie in one row of jl_records, the rare one first. */
 enum recorder_ring { RING_RARE, RING_FREQUENT, RECORDER_RINGS };
 
-enum { RECORDED_TEXT_BYTES = 176 };
+enum { RECORDED_TEXT_BYTES = 192 };
 
 enum recorded_kind {
 	RECORDED_FAILED = 1,	/* a call that failed: `value` is the error, `other` the call's number */
@@ -34,21 +34,21 @@ enum recorded_subject {
 };
 
 /* One event. It is whole where both numbers are the same: who writes it takes the place with the first, and leaves it
- * with the second. */
+ * with the second. All but the text lies in one cache line: mostly no cache has the place that is next. */
 struct recorded {
 	__u64 begun;		/* number of the event in its ring, counted from 1 */
-	__u64 key;		/* of the job, see struct recorded_job */
+	__u64 ended;
 	__u64 time_ns;		/* CLOCK_MONOTONIC */
+	__u32 key;		/* of the job: the last bits of that of struct recorded_job */
 	__u32 pid;		/* of the process, in the agent's pid namespace; 0: unknown there */
 	__u32 thread;		/* in the kernel's own */
 	__s32 value;
 	__s32 other;
-	__u16 kind;		/* enum recorded_kind */
-	__u16 subject;		/* enum recorded_subject */
-	__u32 text_bytes;
+	__u8 kind;		/* enum recorded_kind */
+	__u8 subject;		/* enum recorded_subject */
+	__u16 text_bytes;
 	char program[16];
 	char text[RECORDED_TEXT_BYTES];
-	__u64 ended;
 };
 
 /* Whose events are recorded, by slot. */
@@ -63,8 +63,9 @@ struct recorded_job {
 	__u64 first_frequent;
 };
 
-/* How many events have gone into the rings of a row, of all jobs that had it. */
-struct recorder_row { __u64 heads[2]; };
+/* How many events have gone into the rings of a row, of all jobs that had it. A cache line each: jobs that run beside
+ * each other would wait for it. */
+struct recorder_row { __u64 heads[2]; __u64 unused[6]; };
 
 /* The one element of what all programs of the recorder share. */
 struct recorder_node {

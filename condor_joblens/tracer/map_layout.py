@@ -9,7 +9,13 @@ import numpy as np
 
 from condor_joblens.tracer._bpf import ffi, lib
 
-_TYPES = {"unsigned long long": "u8", "unsigned int": "u4", "int": "i4", "unsigned short": "u2"}
+_TYPES = {
+    "unsigned long long": "u8",
+    "unsigned int": "u4",
+    "int": "i4",
+    "unsigned short": "u2",
+    "unsigned char": "u1",
+}
 
 
 def _fields(kind: Any, start: int = 0) -> Iterator[tuple[str, Any, int]]:

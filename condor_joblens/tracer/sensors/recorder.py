@@ -34,6 +34,11 @@ RARE_SHARE = 4
 _PLACES = struct.Struct("=II")
 
 
+def _short(job: np.ndarray) -> int:
+    """What records have of the key of a job."""
+    return int(job["key"]) & 0xFFFFFFFF
+
+
 @dataclass(frozen=True)
 class Recording:
     """What the rings of one slot have, copied at one moment."""
@@ -202,7 +207,7 @@ class Recorder(CloserSensor):
             return np.zeros(0, map_layout.RECORDED), number
         ring = self._records[row * places : row * places + self.places[0]]
         copied = ring.copy()
-        whole = (copied["key"] == job["key"]) & (copied["begun"] == copied["ended"]) & (copied["begun"] > number)
+        whole = (copied["key"] == _short(job)) & (copied["begun"] == copied["ended"]) & (copied["begun"] > number)
         whole &= (ring["begun"] == copied["begun"]) & (ring["ended"] == copied["ended"])
         found = copied[whole]
         found = found[np.argsort(found["begun"])]
@@ -216,7 +221,7 @@ class Recorder(CloserSensor):
         row, places = int(job["row"]), sum(self.places)
         heads = self._heads["heads"][row].tolist()
         copied = self._records[row * places : (row + 1) * places].copy()
-        whole = (copied["key"] == job["key"]) & (copied["begun"] == copied["ended"])
+        whole = (copied["key"] == _short(job)) & (copied["begun"] == copied["ended"])
         # who wrote while we copied has changed the first number by now, or the last one was not there yet
         again = self._records[row * places : (row + 1) * places]
         whole &= (again["begun"] == copied["begun"]) & (again["ended"] == copied["ended"])
