@@ -90,7 +90,8 @@ def throughput(
     took = time.monotonic() - began
     child, own = node.client.cpu_seconds() - child, time.process_time() - own
     section.add(f"{whose}events a second", fed / took, "")
-    section.add(f"{whose}of which triggers were not asked about", (node.client.lost - lost) / fed * 100, "%", 0)
+    missed = (node.client.lost - lost) / fed * 100
+    section.add(f"{whose}of which triggers were not asked about", missed, "%", None if target is None else 0)
     section.add(f"{whose}joblensd", own / took * 100, "% of a core")
     section.add(f"{whose}the child", child / took * 100, "% of a core")
     section.add(f"{whose}both", (child + own) / took * 100, "% of a core", target)
