@@ -32,6 +32,20 @@ struct shell_words {
 	u64 next, word;
 };
 
+/* Most often bash's parser has put a command and what is simple in it, and a word and its place in the list, at these
+ * distances: so both are read at once, and the pointers say whether they are what they seem to be. */
+struct near_simple {
+	struct shell_command command;
+	char between[16];
+	struct shell_simple simple;
+};
+
+struct near_word {
+	u64 word;
+	char between[56];
+	struct shell_words node;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, TRACED_FUNCTIONS);
@@ -84,6 +98,23 @@ static __always_inline bool is_skipped(u64 here, struct traced_shell *shell)
 	return number_at(here, shell->breaking) || number_at(here, shell->continuing);
 }
 
+/* A word of a list, and what follows; false if it is not in memory. */
+static __always_inline bool read_node(u64 list, struct shell_words *node, u64 *word)
+{
+	u64 begin = list - offsetof(struct near_word, node);
+	struct near_word near;
+
+	if (!bpf_probe_read_user(&near, sizeof(near), (void *)begin)) {
+		*node = near.node;
+		*word = near.word;
+		if (node->word == begin)
+			return true;
+	} else if (bpf_probe_read_user(node, sizeof(*node), (void *)list)) {
+		return false;
+	}
+	return !bpf_probe_read_user(word, sizeof(*word), (void *)node->word);
+}
+
 static __always_inline void read_words(struct traced_command *told, u64 list)
 {
 	struct shell_words node;
@@ -94,8 +125,7 @@ static __always_inline void read_words(struct traced_command *told, u64 list)
 		barrier_var(at);	/* else the compiler checks it elsewhere, and the verifier does not see it */
 		if (at >= TEXTS_BYTES)
 			break;
-		if (bpf_probe_read_user(&node, sizeof(node), (void *)list) ||
-		    bpf_probe_read_user(&word, sizeof(word), (void *)node.word)) {
+		if (!read_node(list, &node, &word)) {
 			told->how |= TRACED_UNREADABLE;
 			break;
 		}
@@ -132,16 +162,26 @@ static __always_inline void read_script(struct traced_command *told, u64 address
 		told->script_bytes = bytes;
 }
 
-static __always_inline void read_simple(struct traced_command *told, u64 address)
+/* The command, and where the simple one of `near` is from; 0: not read. False if the command is not in memory. */
+static __always_inline bool read_command(struct near_simple *near, u64 *simple, u64 address)
 {
-	struct shell_simple simple;
+	if (!bpf_probe_read_user(near, sizeof(*near), (void *)address)) {
+		*simple = address + offsetof(struct near_simple, simple);
+		return true;
+	}
+	return !bpf_probe_read_user(&near->command, sizeof(near->command), (void *)address);
+}
 
-	if (bpf_probe_read_user(&simple, sizeof(simple), (void *)address)) {
+static __always_inline void read_simple(struct traced_command *told, struct near_simple *near, u64 read)
+{
+	u64 at = near->command.simple;
+
+	if (at != read && bpf_probe_read_user(&near->simple, sizeof(near->simple), (void *)at)) {
 		told->how |= TRACED_UNREADABLE;
 		return;
 	}
-	told->line = simple.line;
-	read_words(told, simple.words);
+	told->line = near->simple.line;
+	read_words(told, near->simple.words);
 }
 
 /* Whether the shell does nothing more for this command than to begin another one. */
@@ -175,14 +215,15 @@ int jl_command(volatile u64 *context)
 	u64 here = context[IP], first = context[DI], stack = context[SP];
 	u32 background = context[SI], none = 0;
 	s32 from = context[DX], into = context[CX];
-	struct shell_command command = {};
+	struct near_simple near = {};
+	struct shell_command *command = &near.command;
 	struct traced_telling *telling;
 	struct traced_command *told;
 	struct traced_shell *shell;
 	struct shell_state *state;
 	bool is_off, is_end, is_command;
 	u32 how = 0;
-	u64 size, now;
+	u64 size, now, simple = 0;
 
 	if (!function || !all || !point)
 		return 0;
@@ -197,7 +238,7 @@ int jl_command(volatile u64 *context)
 	}
 	is_end = point->kind == TRACED_SHELL_END;
 	if (!is_end) {
-		if (bpf_probe_read_user(&command, sizeof(command), (void *)first))
+		if (!read_command(&near, &simple, first))
 			how |= TRACED_UNREADABLE;
 		how |= background ? TRACED_IN_BACKGROUND : 0;
 		how |= from >= 0 ? TRACED_FROM_PIPE : 0;
@@ -209,7 +250,7 @@ int jl_command(volatile u64 *context)
 		}
 		if (stack > state->top)
 			state->top = stack;
-		if (is_passed(&command, how)) {
+		if (is_passed(command, how)) {
 			state->passed++;
 			return 0;
 		}
@@ -220,7 +261,7 @@ int jl_command(volatile u64 *context)
 	state->passed = 0;
 	if (is_off)
 		function->off_ns = now;
-	is_command = !is_end && command.type == SIMPLE && !(command.flags & AGAIN) &&
+	is_command = !is_end && command->type == SIMPLE && !(command->flags & AGAIN) &&
 		     !(how & (TRACED_SKIPPED | TRACED_UNREADABLE));
 	if (!is_off && !may_tell(telling)) {
 		count_alone(state, telling, is_command);
@@ -238,8 +279,8 @@ int jl_command(volatile u64 *context)
 	told->untold = state->untold;
 	told->status = is_end ? (u8)first : number_at(here, shell->status);
 	told->line = 0;
-	told->type = command.type;
-	told->flags = command.flags;
+	told->type = command->type;
+	told->flags = command->flags;
 	told->trap = is_end ? 0 : number_at(here, shell->trap);
 	told->how = how;
 	told->bytes = 0;
@@ -248,7 +289,7 @@ int jl_command(volatile u64 *context)
 			read_script(told, here + shell->script);
 			state->named_ns = now;
 		}
-		read_simple(told, command.simple);
+		read_simple(told, &near, simple);
 	}
 	size = told->bytes;
 	barrier_var(size);	/* else the compiler checks another copy of it */
