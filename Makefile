@@ -80,10 +80,9 @@ condor_joblens/tracer/objects/%.bpf.o: %.bpf.c $(wildcard bpf_programs/*/*.h) | 
 	@clang -O2 -g -Wall -Werror -target bpf -mcpu=$(bpf_cpu) -D__TARGET_ARCH_$(bpf_architecture) -I bpf_programs/lib -c $< -o $@
 	@llvm-strip -g $@
 
-# Atomic exchanges, which kernels have from 5.12 on: on others this one is missing, and nothing else.
-condor_joblens/tracer/objects/recorder.bpf.o: bpf_cpu := v3
-# This one needs Linux 6.6 in any case.
-condor_joblens/tracer/objects/commands.bpf.o: bpf_cpu := v3
+# Atomic exchanges, which kernels have from 5.12 on: on others the recorder is missing, and nothing else. Traces need
+# Linux 6.6 in any case.
+$(addprefix condor_joblens/tracer/objects/,recorder.bpf.o calls.bpf.o commands.bpf.o throws.bpf.o): bpf_cpu := v3
 
 # Programs that are compiled once more, for other kernels.
 $(addprefix condor_joblens/tracer/objects/,switch_reads.bpf.o syscalls_reads.bpf.o fuse_channels.bpf.o $(addsuffix _old.bpf.o,sample waits crash)): $(addprefix bpf_programs/,io/switch.bpf.c io/syscalls.bpf.c servers/fuse.bpf.c $(addprefix profile/,sample.bpf.c waits.bpf.c crash.bpf.c))

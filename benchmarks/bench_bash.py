@@ -33,9 +33,9 @@ from condor_joblens.model.trace_spec import parse  # noqa: E402
 from condor_joblens.profiling.elf import Elf  # noqa: E402
 from condor_joblens.tracing import shell_file  # noqa: E402
 from condor_joblens.tracing.commands import SIMPLE, CommandHit, Commands  # noqa: E402
+from condor_joblens.tracing.lines import Lines  # noqa: E402
 from condor_joblens.tracing.probes import COMMANDS, Probes  # noqa: E402
 from condor_joblens.tracing.shell_sums import ShellSums  # noqa: E402
-from condor_joblens.tracing.shell_trace import Lines  # noqa: E402
 
 BASH = "/bin/bash"
 ALL_ALLOWED = 1 << 62

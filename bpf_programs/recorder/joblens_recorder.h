@@ -8,7 +8,7 @@
 /* Both rings of a job lie in one row of jl_records, the rare one first. */
 enum recorder_ring { RING_RARE, RING_FREQUENT, RECORDER_RINGS };
 
-enum { RECORDED_TEXT_BYTES = 192 };
+enum { RECORDED_TEXT_BYTES = 192, RECORDED_TYPE_BYTES = 80 };
 
 enum recorded_kind {
 	RECORDED_FAILED = 1,	/* a call that failed: `value` is the error, `other` the call's number */
@@ -20,6 +20,11 @@ enum recorded_kind {
 	RECORDED_FORK,		/* `value` is the child's pid as its parent has it */
 	RECORDED_CONNECT,	/* a connection came about, or began to */
 	RECORDED_REFUSED,	/* one that had begun did not come about, as the process learns: `value` is the error */
+	/* Of jobs that are traced, from the programs at its probes: */
+	RECORDED_CALL,		/* a traced function was entered: the text is its name */
+	RECORDED_RETURN,	/* it returned, or left by a jump */
+	RECORDED_COMMAND,	/* a bash began one: `value` is its line, `other` the status of the one before */
+	RECORDED_THROW,		/* C++ throws: the text is RECORDED_TYPE_BYTES of its mangled type, then of what() */
 };
 
 /* What the text of a record is. */
@@ -31,6 +36,7 @@ enum recorded_subject {
 	RECORDED_ADDRESS,	/* struct sockaddr_in or sockaddr_in6, as far as the process gave it */
 	RECORDED_NAME,
 	RECORDED_UNREAD,	/* there was one, in memory that was not resident: nothing makes the thread wait for it */
+	RECORDED_TYPE,		/* an exception's type, and its text */
 };
 
 /* One event. It is whole where both numbers are the same: who writes it takes the place with the first, and leaves it

@@ -36,18 +36,9 @@ const volatile struct recorder_constants constants = {
 };
 #pragma clang diagnostic pop
 
-#define RECORDER_MAP(name, type_of_value)			\
-	struct {						\
-		__uint(type, BPF_MAP_TYPE_ARRAY);		\
-		__uint(map_flags, BPF_F_MMAPABLE);		\
-		__uint(max_entries, 1);				\
-		__type(key, u32);				\
-		__type(value, type_of_value);			\
-	} name SEC(".maps")
+#define PLACES constants.places
+#include "rings.bpf.h"
 
-RECORDER_MAP(jl_rec_jobs, struct recorded_job);	/* slots */
-RECORDER_MAP(jl_rec_rows, struct recorder_row);	/* rows */
-RECORDER_MAP(jl_records, struct recorded);		/* rows × places of both rings */
 RECORDER_MAP(jl_recorder, struct recorder_node);
 
 /* What a CPU remembers of cgroups: which slots they are. jl_rec_call alone uses it, and never meets itself there. */
@@ -61,13 +52,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct groups);
 } jl_rec_cgroups SEC(".maps");
-
-static __always_inline struct recorded_job *job_of(u32 slot)
-{
-	struct recorded_job *job = slot == NO_SLOT ? 0 : bpf_map_lookup_elem(&jl_rec_jobs, &slot);
-
-	return job && job->key ? job : 0;
-}
 
 /* Whether the task counts for its slot's job by now: the wrapper does not, nor HTCondor's own first process. */
 static __always_inline bool is_jobs(u32 slot, u32 tgid)
@@ -83,49 +67,6 @@ static __always_inline bool may_be_told(struct task_struct *task, struct recorde
 		return true;
 	ADD(job->not_ours, 1);
 	return false;
-}
-
-/* The next place of a ring, which is ours until `leave`; null where somebody else is writing there. */
-static __always_inline struct recorded *take_place(struct recorded_job *job, const u32 ring, u64 *number)
-{
-	u32 row = job->row, places = constants.places[ring];
-	struct recorder_row *heads = bpf_map_lookup_elem(&jl_rec_rows, &row);
-	struct recorded *record;
-	u64 before;
-
-	if (!heads || !places)
-		return 0;
-	*number = __sync_fetch_and_add(&heads->heads[ring], 1) + 1;
-
-	u32 index = row * (constants.places[RING_RARE] + constants.places[RING_FREQUENT]) +
-		    (ring == RING_RARE ? 0 : constants.places[RING_RARE]) + (u32)((*number - 1) % places);
-
-	record = bpf_map_lookup_elem(&jl_records, &index);
-	if (!record)
-		return 0;
-	before = *(volatile u64 *)&record->ended;
-	if (before >= *number || __sync_val_compare_and_swap(&record->begun, before, *number) != before) {
-		ADD(job->lost, 1);
-		return 0;
-	}
-	record->key = job->key;
-	record->time_ns = bpf_ktime_get_ns();
-	record->text_bytes = 0;
-	record->subject = RECORDED_NOTHING;
-	record->value = record->other = 0;
-	return record;
-}
-
-/* What was written before is seen by who sees the number. */
-static __always_inline void leave(struct recorded *record, u64 number)
-{
-#if defined(__TARGET_ARCH_x86)
-	/* stores are seen in their order here, and an atomic exchange takes as long as the rest of a short record */
-	barrier();
-	*(volatile u64 *)&record->ended = number;
-#else
-	__sync_lock_test_and_set(&record->ended, number);
-#endif
 }
 
 static __always_inline void describe(struct recorded *record, struct task_struct *task, u32 kind)

@@ -7,6 +7,13 @@
  */
 #include "traced.bpf.h"
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TRACED_FUNCTIONS);
+	__type(key, u32);
+	__type(value, struct traced_name);
+} jl_names SEC(".maps");
+
 /* A register by its place in struct pt_regs; the program's context can't be read at a place that is no constant. */
 static __always_inline bool register_of(void *context, u32 word, u64 *value)
 {
@@ -94,6 +101,28 @@ static __always_inline bool tell(const u32 bytes, struct task_struct *task, stru
 	return true;
 }
 
+/* The flight recorder has it too: in the kernel, so that it is there whatever ends the job. */
+static __always_inline void record_call(struct traced_point *point, struct task_struct *task)
+{
+	u32 function = point->function, kind = point->kind == TRACED_ENTRY ? RECORDED_CALL : RECORDED_RETURN;
+	struct traced_name *name;
+	struct recorded *record;
+	u64 number;
+
+	if (settings.slot == NO_SLOT || point->kind == TRACED_TRIAL)
+		return;
+	name = bpf_map_lookup_elem(&jl_names, &function);
+	if (!name)
+		return;
+	record = recorded_hit(pid_in(settings.pid_namespace_inode, task->group_leader), task, RING_FREQUENT, kind, &number);
+	if (!record)
+		return;
+	__builtin_memcpy(record->text, name->text, RECORDED_TEXT_BYTES);
+	record->text_bytes = name->bytes;
+	record->subject = RECORDED_NAME;
+	leave(record, number);
+}
+
 SEC("uprobe")
 int jl_function(volatile u64 *context)
 {
@@ -112,6 +141,8 @@ int jl_function(volatile u64 *context)
 		return 0;
 	if (is_off)
 		function->off_ns = now;
+	else
+		record_call(point, task);
 	if (is_entry && function->texts && !is_off)
 		is_told = tell_with_texts(function, task, point, all, now, context);
 	else if (is_entry && function->has_arguments && !is_off)

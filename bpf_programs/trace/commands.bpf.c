@@ -206,6 +206,26 @@ static __always_inline void count_alone(struct shell_state *state, struct traced
 		__sync_fetch_and_add(&telling->commands, 1);
 }
 
+/* The flight recorder has it too: in the kernel, so that it is there whatever ends the job. */
+static __always_inline void record_command(const struct traced_command *told, struct task_struct *task)
+{
+	u32 begin = told->script_bytes;
+	struct recorded *record;
+	u64 number;
+
+	if (begin > TRACED_SCRIPT_BYTES || told->bytes < begin)
+		return;
+	record = recorded_hit(told->pid, task, RING_FREQUENT, RECORDED_COMMAND, &number);
+	if (!record)
+		return;
+	bpf_probe_read_kernel(record->text, RECORDED_TEXT_BYTES, told->text + begin);
+	record->text_bytes = told->bytes - begin < RECORDED_TEXT_BYTES ? told->bytes - begin : RECORDED_TEXT_BYTES;
+	record->subject = RECORDED_ARGUMENTS;
+	record->value = told->line;
+	record->other = told->status;
+	leave(record, number);
+}
+
 SEC("uprobe")
 int jl_command(volatile u64 *context)
 {
@@ -221,7 +241,7 @@ int jl_command(volatile u64 *context)
 	struct traced_command *told;
 	struct traced_shell *shell;
 	struct shell_state *state;
-	bool is_off, is_end, is_command;
+	bool is_off, is_end, is_command, is_told;
 	u32 how = 0;
 	u64 size, now, simple = 0;
 
@@ -263,7 +283,9 @@ int jl_command(volatile u64 *context)
 		function->off_ns = now;
 	is_command = !is_end && command->type == SIMPLE && !(command->flags & AGAIN) &&
 		     !(how & (TRACED_SKIPPED | TRACED_UNREADABLE));
-	if (!is_off && !may_tell(telling)) {
+	is_told = is_off || may_tell(telling);
+	/* what is counted alone is in the flight recorder nevertheless */
+	if (!is_told && !(is_command && job_of(settings.slot))) {
 		count_alone(state, telling, is_command);
 		return 0;
 	}
@@ -290,6 +312,12 @@ int jl_command(volatile u64 *context)
 			state->named_ns = now;
 		}
 		read_simple(told, &near, simple);
+		if (told->kind == TRACED_COMMAND)
+			record_command(told, task);
+	}
+	if (!is_told) {
+		count_alone(state, telling, is_command);
+		return 0;
 	}
 	size = told->bytes;
 	barrier_var(size);	/* else the compiler checks another copy of it */

@@ -48,6 +48,12 @@ struct traced_function {
 	__u64 cgroup;	/* number of one of the job's: of the last element alone */
 };
 
+/* The name of a function, for the flight recorder. */
+struct traced_name {
+	__u32 bytes;
+	char text[192];	/* RECORDED_TEXT_BYTES */
+};
+
 /* One hit. Behind it come the texts, of an entry that has any. All but the first value are left out, or none is. */
 struct traced_hit {
 	__u64 time_ns;	/* CLOCK_MONOTONIC */

@@ -26,6 +26,26 @@ static __always_inline void read_stack(struct traced_throw *thrown, u64 stack)
 		thrown->stack_bytes = first + 2 * PAGE_BYTES;
 }
 
+/* The flight recorder has it too: in the kernel, so that it is there whatever ends the job. */
+static __always_inline void record_throw(const struct traced_throw *thrown, struct task_struct *task)
+{
+	const struct cxx_exception *exception = &thrown->exception;
+	struct recorded *record;
+	u64 number;
+
+	record = recorded_hit(thrown->hit.pid, task, RING_RARE, RECORDED_THROW, &number);
+	if (!record)
+		return;
+	bpf_probe_read_kernel_str(record->text, RECORDED_TYPE_BYTES, exception->name);
+	record->text[RECORDED_TYPE_BYTES] = 0;
+	if (exception->has_text)
+		bpf_probe_read_kernel_str(record->text + RECORDED_TYPE_BYTES, RECORDED_TEXT_BYTES - RECORDED_TYPE_BYTES,
+					  exception->text);
+	record->text_bytes = RECORDED_TEXT_BYTES;
+	record->subject = RECORDED_TYPE;
+	leave(record, number);
+}
+
 SEC("uprobe")
 int jl_throw(volatile u64 *context)
 {
@@ -57,6 +77,8 @@ int jl_throw(volatile u64 *context)
 	thrown->frame = context[BP];
 	read_exception(&thrown->exception, thrown->hit.values[0], thrown->hit.values[1]);
 	read_stack(thrown, thrown->hit.stack);
+	if (!is_off && thrown->hit.kind != TRACED_TRIAL)
+		record_throw(thrown, task);
 	/* at once: it may be the process's end */
 	bpf_ringbuf_submit(thrown, BPF_RB_FORCE_WAKEUP);
 	return 0;

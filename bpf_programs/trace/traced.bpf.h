@@ -6,6 +6,7 @@
 #include "pids.bpf.h"
 #include "owners.bpf.h"
 #include "joblens_trace.h"
+#include "../recorder/joblens_recorder.h"
 
 #ifndef RING_BYTES
 #define RING_BYTES (1 << 20)
@@ -19,7 +20,12 @@ enum { BP = 4, R9 = 8, R8 = 9, AX = 10, CX = 11, DX = 12, SI = 13, DI = 14, IP =
 const volatile struct {
 	__u32 uid;	/* of the job's owner */
 	__u32 pid_namespace_inode;
-} settings SEC(".rodata") = {};
+	__u32 slot;	/* of the flight recorder, if it has the job; else NO_SLOT */
+	__u32 places[RECORDER_RINGS];
+} settings SEC(".rodata") = { .slot = NO_SLOT, .places = { 1, 1 } };
+
+#define PLACES settings.places
+#include "../recorder/rings.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
@@ -135,6 +141,26 @@ static __always_inline void describe(struct traced_hit *hit, struct task_struct 
 	hit->function = point->function;
 	hit->kind = point->kind == TRACED_JUMP ? TRACED_LEAVE : point->kind;
 	hit->texts = 0;
+}
+
+/* A place in a ring of the flight recorder for what has happened, until `leave`; null if the job is not recorded. */
+static __always_inline struct recorded *recorded_hit(u32 pid, struct task_struct *task, const u32 ring, u32 kind,
+						     u64 *number)
+{
+	struct recorded_job *job = job_of(settings.slot);
+	struct recorded *record = job ? take_place(job, ring, number) : 0;
+
+	if (!record)
+		return 0;
+	record->kind = kind;
+	record->pid = pid;
+	record->thread = task->pid;
+	/* as words: its place is known only when the program is loaded, so it would be copied byte by byte */
+	const u64 *program = (const u64 *)task->comm;
+	u64 words[] = { program[0], program[1] };
+
+	__builtin_memcpy(record->program, words, sizeof(words));
+	return record;
 }
 
 #endif

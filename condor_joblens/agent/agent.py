@@ -26,6 +26,7 @@ from condor_joblens.agent.output.output_state import Output
 from condor_joblens.agent.peeks import Peeks
 from condor_joblens.agent.python_calls import PythonCalls
 from condor_joblens.agent.shell_traces import ShellTraces
+from condor_joblens.agent.throw_traces import ThrowTraces
 from condor_joblens.agent.triggers.feed import Triggers
 
 
@@ -48,6 +49,7 @@ class Agent:
     function_traces: FunctionTraces = field(init=False)
     python_calls: PythonCalls = field(init=False)
     shell_traces: ShellTraces = field(init=False)
+    throw_traces: ThrowTraces = field(init=False)
     peeks: Peeks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,4 +60,5 @@ class Agent:
         self.function_traces = FunctionTraces(self.levels, self.output.artifacts)
         self.python_calls = PythonCalls(self.levels, self.output.artifacts)
         self.shell_traces = ShellTraces(self.levels, self.output.artifacts)
+        self.throw_traces = ThrowTraces(self.levels, self.output.artifacts)
         self.peeks = Peeks(self.levels)

@@ -15,6 +15,8 @@ import socket
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from condor_joblens.agent import trace_places
 from condor_joblens.agent.levels import function_tracing
 from condor_joblens.agent.levels.level_state import Levels
@@ -26,11 +28,12 @@ from condor_joblens.common import descriptors
 from condor_joblens.common.errors import printable
 from condor_joblens.control.child_output import FAILED, MOST, NOTICE, WHOLE
 from condor_joblens.control.verbs import Refused
+from condor_joblens.model.events import EventKind
 from condor_joblens.model.metrics import cut_words
 from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.profiles import traced_calls
 from condor_joblens.shm.artifact_header import Artifact
-from condor_joblens.tracing import followers
+from condor_joblens.tracing import followers, for_triggers
 from condor_joblens.tracing import standing_messages as messages
 
 MOST_AT_ONCE = 16
@@ -57,6 +60,7 @@ class Standing:
     base: tuple[int, int, float]  # calls, unwound and seconds of the run before this trace
     parts: list[bytes] = field(default_factory=list)
     kept: str = ""  # name of its artifact
+    asked: bytes = b""  # what it was told that triggers want
 
     @property
     def number(self) -> int:
@@ -68,6 +72,8 @@ class FunctionTraces:
     """All of the node. What of it is of functions is in the methods that shell_traces.py has in another way."""
 
     kind, content_type, subject = traced_calls.KIND, traced_calls.CONTENT_TYPE, "function"
+    tells, one_by_one = EventKind.FUNCTION, "calls"
+    """What triggers are told one by one: its kind, and a word for people."""
 
     def __init__(self, levels: Levels, artifacts: RunArtifacts) -> None:
         """There are none until `open`."""
@@ -120,9 +126,13 @@ class FunctionTraces:
             is_over = run is None or bool(node.runs.rows["final"][run])  # then it ends by itself, and tells the rest
             if not is_over and self.wanted(self._levels, standing.run) != standing.specs:
                 self._end(standing)
+            else:
+                self._ask_for_triggers(standing)
         for number in self._not_before.keys() - runs.keys():
             del self._not_before[number]
         for place in trace_places.waiting(self._levels, runs, self.having(), self._not_before, self.wanted):
+            if self._traces.awaits_recorder():
+                break
             run = runs[place.number]
             node.guard(run, "trace", self._begin, run, place)
 
@@ -170,8 +180,21 @@ class FunctionTraces:
         about = dataclasses.replace(self._artifacts.about(run), kind=self.kind, content_type=self.content_type)
         standing = self._running[place.number] = Standing(run, place, specs, channel, about, self.base(run))
         self._trouble(run, "")
+        self._ask_for_triggers(standing)
         self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._receive, standing))
         node.log(f"{node.describe(run)}: traces {printable('; '.join(specs), 200)}")
+
+    def _ask_for_triggers(self, standing: Standing) -> None:
+        """Tells the trace what triggers want, if that is not what it was told last."""
+        wanted = self._levels.output.events.wanted_kinds & {self.tells}
+        asked = for_triggers.request(wanted, self._levels.node.config.max_events)
+        if asked == standing.asked or not (wanted or standing.asked):
+            return
+        try:
+            standing.channel.send(asked, socket.MSG_DONTWAIT)
+        except OSError:  # it is about to end, or has not read what it was told before
+            return
+        standing.asked = asked
 
     def _receive(self, standing: Standing) -> None:
         for _ in range(MESSAGES_AT_A_TIME):
@@ -202,10 +225,20 @@ class FunctionTraces:
                 raise ValueError("there is too much to keep")
         elif kind == messages.KEEP:
             self._keep(standing, *messages.span(said))
+        elif kind == messages.EVENTS:
+            self._tell_triggers(standing, *messages.understood_events(said, standing.number))
         elif kind in (NOTICE, FAILED):
             self._say(standing, said.decode("utf-8", "replace"))
         elif kind != WHOLE:
             raise ValueError("it says what it does not know")
+
+    def _tell_triggers(self, standing: Standing, untold: int, events: np.ndarray) -> None:
+        self._levels.output.events.tell_triggers(events)
+        run = self.living(standing)
+        if untold and run is not None:
+            what = f"triggers were not told of {untold} {self.one_by_one}: they are more than JOBLENS_MAX_EVENTS"
+            self._levels.node.handles[run].notes[f"untold {self.one_by_one}"] = what
+            self._levels.node.update_note(run)
 
     def base(self, run: int) -> tuple[int, int, float]:
         """What its row has of traces before this one."""

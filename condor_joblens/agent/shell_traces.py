@@ -6,11 +6,12 @@ import json
 
 from condor_joblens.agent import script_shares
 from condor_joblens.agent.function_traces import FunctionTraces, Standing
-from condor_joblens.agent.levels import shell_tracing
+from condor_joblens.agent.levels import word_tracing
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.agent.script_shares import ScriptShares
 from condor_joblens.agent.trace_places import Place
+from condor_joblens.model.events import EventKind
 from condor_joblens.profiles import traced_commands
 from condor_joblens.tracing import standing_messages as messages
 
@@ -21,6 +22,7 @@ class ShellTraces(FunctionTraces):
     """All of the node."""
 
     kind, content_type, subject = traced_commands.KIND, traced_commands.CONTENT_TYPE, "script"
+    tells, one_by_one = EventKind.COMMAND, "commands"
 
     def __init__(self, levels: Levels, artifacts: RunArtifacts) -> None:
         """There are none until `open`."""
@@ -48,11 +50,11 @@ class ShellTraces(FunctionTraces):
 
     def asked(self, run: int) -> bool:
         """Whether its scripts are traced for the run's life, or may come to be."""
-        return bool(shell_tracing.asked(self._levels, run))
+        return bool(word_tracing.SHELLS.asked(self._levels, run))
 
     def wanted(self, levels: Levels, run: int) -> tuple[str, ...]:
         """What is to be traced of the run now."""
-        return shell_tracing.wanted(levels, run)
+        return word_tracing.SHELLS.wanted(levels, run)
 
     def base(self, run: int) -> tuple[int, int, float]:
         """What its row has of traces before this one."""
@@ -71,5 +73,4 @@ class ShellTraces(FunctionTraces):
 
     def note(self, run: int, text: str) -> None:
         """What the run's note says of it."""
-        self._levels.inputs[run].shell_trouble = text
-        shell_tracing.update(self._levels, run)
+        word_tracing.SHELLS.say(self._levels, run, text)

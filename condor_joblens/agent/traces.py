@@ -24,17 +24,21 @@ from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.profiling.program_files import REQUEST
+from condor_joblens.tracer.sensors import Recorder
 
 MOST_AT_ONCE = 8
 """Traces of a node that somebody has asked for, of a job one at a time: what probes may cost it is reckoned by trace.
 
 Whoever asks shares them with others (trace_places.py); root's give way to nobody. Beside it a trace can stand for the
-job's life (function_traces.py). Then it may cost half; one of its functions and one of its shells share the other
-half."""
+job's life (function_traces.py). Then it may cost half. Those of its functions, of its shells and of what it throws
+share the other half."""
 
 GAVE_WAY = "the trace was ended: another user, who had fewer of them here, has its place"
 
 STANDING_SHARE = 0.5
+
+RECORDER_SECONDS = 5.0
+"""So long a trace that is to stand waits for the flight recorder to be loaded."""
 
 ROOT = "0"
 
@@ -72,6 +76,7 @@ class Traces:
         self._running: dict[int, _Asked] = {}  # by number of the run
         self._ended: set[socket.socket] = set()  # joblensd's ends of those that gave way
         self.standing: list[StandingTraces] = []
+        self._awaited_since: float | None = None  # CLOCK_MONOTONIC
         if tracers is not None:
             selector.register(tracers, selectors.EVENT_READ, self._reports)
 
@@ -185,17 +190,40 @@ class Traces:
         opener, opens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel.setblocking(False)
         opens.setblocking(True)
-        asked = {**request, "uid": sandbox.scratch_uid}
+        recorder, maps = self._recorder(run)
+        asked = {**request, "uid": sandbox.scratch_uid, **recorder}
         try:
             with theirs, opener, opens:
                 self._lookers.start(opens, sandbox.scratch, for_whom=("trace", self.number(run)), charge=charge)
                 self._tracers.start(theirs, for_whom=("trace", self.number(run)), charge=charge)
                 descriptors.send(opener, REQUEST)
-                descriptors.send(channel, json.dumps(asked).encode(), [cgroup, opener.fileno()])
+                descriptors.send(channel, json.dumps(asked).encode(), [cgroup, opener.fileno(), *maps])
         except OSError:
             channel.close()
             raise
         return channel
+
+    def _recorder(self, run: int) -> tuple[dict[str, object], list[int]]:
+        """What a trace is told of the flight recorder, and the descriptors of its maps; nothing if it is not there."""
+        sensor = self._recorder_sensor()
+        maps = [] if sensor is None else sensor.for_traces()
+        slot = int(self._node.runs.state["kernel_slot"][run])
+        if sensor is None or not maps or slot < 0:
+            return {}, []
+        return {"recorder": {"slot": slot, "places": list(sensor.places)}}, maps
+
+    def awaits_recorder(self) -> bool:
+        """Whether the flight recorder is being loaded: a trace that begins before would have no part in it."""
+        sensor, now = self._recorder_sensor(), time.monotonic()
+        if sensor is None or not sensor.rows or sensor.loaded is not None or sensor.missing:
+            self._awaited_since = None
+            return False
+        self._awaited_since = now if self._awaited_since is None else self._awaited_since
+        return now - self._awaited_since < RECORDER_SECONDS
+
+    def _recorder_sensor(self) -> Recorder | None:
+        sensor = getattr(self._node.tracer.sensors.get("recorder"), "sensor", None)
+        return sensor if isinstance(sensor, Recorder) else None
 
     def _reports(self) -> None:
         assert self._tracers is not None

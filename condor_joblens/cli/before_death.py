@@ -55,7 +55,8 @@ def page(coverage: Coverage, events: list[Event], look: Style) -> list[str]:
     lines = look.wrapped(heads.get(coverage.cause, f"It was asked for at {when}"))
     lines += look.wrapped(
         f"Failures, programs, signals and ends of the {_seconds(coverage, coverage.rare_since)} before that; opened "
-        f"files, forks and connections of the {_seconds(coverage, coverage.frequent_since)} before."
+        f"files, forks, connections, traced calls and commands of the {_seconds(coverage, coverage.frequent_since)} "
+        "before."
     )
     if coverage.since >= coverage.rare_since:
         lines += look.wrapped(f"Recording began {coverage.tagged - coverage.since:.3f} s before.")

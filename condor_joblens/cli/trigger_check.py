@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from condor_joblens.cli.policy_findings import DOUBTFUL, FINE, WRONG, PolicyFinding
 from condor_joblens.cli.trigger_evaluator import TriggerEvaluator
 from condor_joblens.model.levels import Level
-from condor_joblens.policy.trigger_kinds import need
+from condor_joblens.policy.trace_request import ATTRIBUTE
+from condor_joblens.policy.trigger_kinds import ASKED_FOR, need
 
 if TYPE_CHECKING:
     from condor_joblens.common.config import Config
@@ -24,6 +25,8 @@ def findings(read: Sequence[tuple[str, str]], config: Config) -> list[PolicyFind
         if needed.level is Level.BASIC:
             continue
         where = f'{handler.name}: on("{handler.kind}") asks for {needed.what}, which level {needed.level.word} feeds'
+        if handler.kind in ASKED_FOR:
+            where += f" if +{ATTRIBUTE} or a policy names {ASKED_FOR[handler.kind]}"
         if needed.level > config.max_level:
             found.append(PolicyFinding(DOUBTFUL, f"{where}: JOBLENS_MAX_LEVEL is {config.max_level.word}"))
         else:

@@ -28,10 +28,27 @@ class EventKind(enum.IntEnum):
     TRIGGER = 11  # program: the file of triggers that sends it; text: what it says; value: 1 if it is to be mailed
     TRACEBACK = 12  # pid; text: the exception that ended a Python, and where; of jobs that ask for it at level trace
     FAILED_OPEN = 13  # of triggers alone: program, exit_code: errno, value: how often in a minute; text: the path
+    # the following are of triggers alone too; texts of several PARTS have a line break between them
+    FUNCTION = 14  # a call has ended: pid, parent_pid: thread, exit_code: FUNCTION_ENDS, value: depth, program: the
+    #                result, lived_seconds: NaN if unknown; text: the function, the traced one that called it, arguments
+    COMMAND = 15  # of a bash: pid, program: the script, value: its line, limit: COMMAND_ENDS, exit_code: status or -1,
+    #               lived_seconds as above; text: its words
+    EXCEPTION = 16  # thrown by C++: pid, parent_pid: thread; text: its type, the function that throws, what()
+    SIGNAL = 17  # sent: pid, program, value: its number, parent_pid and text: who sent it, as far as somebody did
+    REFUSED = 18  # a connect that did not come about: pid, program, exit_code: errno, text: the address
 
 
-TOLD_TO_TRIGGERS = frozenset({EventKind.FAILED_OPEN})
+TOLD_TO_TRIGGERS = frozenset(kind for kind in EventKind if kind >= EventKind.FAILED_OPEN)
 """Kinds that are in no ring, so no sink gets them."""
+
+FUNCTION_ENDS = ("returned", "left", "unwound", "entered")
+"""How a call ended, as tracing/calls.py has it; `entered`: its entry alone is known."""
+
+COMMAND_ENDS = ("ended", "background", "pipe", "trap", "not seen")
+"""How a command of a bash ended, as tracing/commands.py has it."""
+
+PART = "\n"
+"""Between the parts of a text that has several."""
 
 
 SINKS_WITHOUT_EVENTS = frozenset({"prometheus", "prmon"})

@@ -9,8 +9,8 @@ arguments. Each means `python:raises` as well.
 A SPEC of Python can end with `+locals`: with an exception that ends a Python come the local variables of its frames.
 And with `+limited`: of each function the first calls are recorded, so that one which is called often costs little.
 
-`bash` are the commands of bash scripts. `FILE:FUNCTION` are functions of programs (model/trace_spec.py). What is not
-understood is told with what would be right, and the job runs.
+`bash` are the commands of bash scripts, `throws` what C++ programs throw. `FILE:FUNCTION` are functions of programs
+(model/trace_spec.py). What is not understood is told with what would be right, and the job runs.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class TraceRequest:
     python_returns: bool = False  # also what they returned
     python_exceptions: bool = False  # also those that are handled
     shell: bool = False  # commands of bash scripts
+    throws: bool = False  # what C++ programs throw
     python_arguments: tuple[str, ...] = ()  # FUNCTION,ARGUMENT or FUNCTION,ARGUMENT,ARGUMENT
     python_locals: bool = False  # also local variables of the frames of an exception that ends a Python
     python_limited: bool = False  # of each function the first calls alone
@@ -96,7 +97,7 @@ def of_text(text: str) -> TraceRequest:
     files = tuple(spec.partition(":")[2] for spec in of_python if spec not in _WORDS and not _is_of_arguments(spec))
     if CALLS in of_python or ((returns or exceptions) and not files and not arguments):
         files = (ALL_FILES,)
-    functions = tuple(spec for spec in understood if not _is_of_python(spec) and spec != SHELL)
+    functions = tuple(spec for spec in understood if not _is_of_python(spec) and spec not in (SHELL, THROWS))
     options = {option for spec in asked for option in _plain(spec)[1]}
     return TraceRequest(
         python_raises=bool(of_python),
@@ -106,6 +107,7 @@ def of_text(text: str) -> TraceRequest:
         python_returns=returns,
         python_exceptions=exceptions,
         shell=SHELL in understood,
+        throws=THROWS in understood,
         python_arguments=arguments,
         python_locals=LOCALS in options,
         python_limited=LIMITED in options,
@@ -162,8 +164,8 @@ def why_not(spec: str) -> str:
         examples = "python:fit.py, python:fit(run), python:raises+locals"
         return f"write {', '.join(_WORDS)}, or as {examples} in {MOST_PATTERN} bytes"
     try:
-        if spec == THROWS or parse(spec).is_of_throws:
-            return "joblens trace ID throws shows what is thrown"
+        if spec != THROWS and parse(spec).is_of_throws:
+            return f"write {THROWS} for what C++ programs throw"
         if spec != SHELL and parse(spec).is_of_shell:
             return f"write {SHELL} for the commands of bash scripts"
     except SpecError as error:

@@ -100,8 +100,9 @@ class TriggerEngine:
             table({name: place for name, (place, _) in columns.items()}),
             table({name: form for name, (_, form) in columns.items()}),
             table(dict(layout["kinds"])),
-            table(dict(layout["not_yet"])),
             table({number: name for name, number in layout["errors"].items()}),
+            table({number: name for name, number in layout["signals"].items()}),
+            table({kind: table(list(words)) for kind, words in layout["ends"].items()}),
             table(list(layout["paths"])),
             name="=triggers",
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from condor_joblens.model.events import EVENT, EventKind
+from condor_joblens.model.events import COMMAND_ENDS, EVENT, FUNCTION_ENDS, EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import METRICS
 
@@ -27,19 +28,31 @@ KINDS: dict[str, EventKind] = {
     "hang": EventKind.HANG,
     "failed_open": EventKind.FAILED_OPEN,
     "traceback": EventKind.TRACEBACK,
+    "function": EventKind.FUNCTION,
+    "command": EventKind.COMMAND,
+    "exception": EventKind.EXCEPTION,
+    "signal": EventKind.SIGNAL,
+    "refused": EventKind.REFUSED,
 }
 """They come from level basic on, but for these."""
 
-LEVELS: dict[str, Level] = {"failed_open": Level.TRACE, "traceback": Level.TRACE}
+LEVELS: dict[str, Level] = dict.fromkeys(
+    ("failed_open", "traceback", "function", "command", "exception", "signal", "refused"), Level.TRACE
+)
 
-NOT_YET: dict[str, str] = {
-    "refused": 'single refused connects are told at no level; Tcp.Refused, by on("metric"), counts them at level io',
-    "function": "calls of functions are told to `joblens trace` alone",
-    "exception": 'those that end a Python are told: on("traceback"); those of C++ to `joblens trace ID throws` alone',
-    "command": "commands of a shell are told at no level; programs that it starts are: exec",
-    "signal": "signals are told at no level; the ends that they cause are: exit",
+TRACED: frozenset[EventKind] = frozenset({EventKind.FUNCTION, EventKind.COMMAND, EventKind.EXCEPTION})
+"""Those that traces tell which stand for a job's life."""
+
+RECORDED: frozenset[EventKind] = frozenset({EventKind.FAILED_OPEN, EventKind.SIGNAL, EventKind.REFUSED})
+"""Those that are in the flight recorder's rings, which are looked into every few seconds."""
+
+ASKED_FOR = {
+    "traceback": "python:raises",
+    "function": "FILE:FUNCTION",
+    "command": "bash",
+    "exception": "throws",
 }
-"""Kinds that somebody might look for, and what there is instead."""
+"""What +JobLensTrace or a policy has to name, so that a job at level trace feeds them."""
 
 FACTS = ("IdleSeconds", "RunSeconds", "LevelSeconds")
 """Numbers of a run besides its metrics: policy_input.FACTS of joblensd."""
@@ -79,8 +92,9 @@ def layout() -> dict[str, Any]:
         "size": EVENT.itemsize,
         "columns": columns,
         "kinds": {word: int(kind) for word, kind in KINDS.items()},
-        "not_yet": NOT_YET,
         "errors": {name: number for number, name in errno.errorcode.items()},
+        "signals": {each.name: int(each) for each in signal.Signals},
+        "ends": {"function": list(FUNCTION_ENDS), "command": list(COMMAND_ENDS)},
         "paths": [*(metric.path for metric in METRICS), *FACTS],
     }
 

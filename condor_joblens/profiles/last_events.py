@@ -38,7 +38,7 @@ class Event:
     time: float  # epoch seconds
     pid: int  # 0: unknown
     program: str
-    what: str  # failed, exec, exit, signal, open, fork, connect, refused, raised
+    what: str  # failed, exec, exit, signal, open, fork, connect, refused, raised, call, return, command, throw
     call: str = ""  # the system call that failed
     result: str = ""  # ENOENT; status 3; SIGTERM from condor_starter (12); a descriptor
     about: str = ""  # a path, arguments, an address
@@ -52,8 +52,8 @@ class Coverage:
     cause: str  # why: death, ended (by HTCondor), owner, hang, trigger
     death: str  # of what the job died or was ended, if it was
     since: float  # recording began
-    rare_since: float  # from here on failures, programs, ends and signals are complete
-    frequent_since: float  # from here on opens, forks and connections are
+    rare_since: float  # from here on failures, programs, ends, signals and throws are complete
+    frequent_since: float  # from here on opens, forks, connections, traced calls and commands are
     overwritten: int  # events that were recorded, and have been overwritten
     lost: int  # events that were not recorded
     not_ours: int  # events of tasks that are not the owner's alone: not recorded

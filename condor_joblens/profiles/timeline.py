@@ -15,10 +15,13 @@ from typing import Any, Optional
 from condor_joblens.profiles.last_events import Event
 from condor_joblens.profiles.traced_calls import TracedCalls
 
+OF_TRACES = frozenset({"call", "return", "command"})
+"""Events that the artifacts of traces have as well, with their ends."""
+
 MOST_PROCESSES, MOST_THREADS, MOST_MARKS, MOST_POINTS = 60, 8, 5000, 5000
 """Processes that are shown, threads of one, events of all, and points of a curve. What is left out is counted."""
 
-RARE = frozenset({"failed", "refused", "signal", "raised"})
+RARE = frozenset({"failed", "refused", "signal", "raised", "throw"})
 """Kinds of events that tell of trouble: they stay if there are too many."""
 
 FILES, CONNECTIONS = frozenset({"open", "failed"}), frozenset({"connect", "refused"})
@@ -197,7 +200,7 @@ class _Processes:
             self._fork(process, event)
         elif event.what == "exec":
             self._exec(process, event)
-        else:
+        elif event.what not in OF_TRACES:
             kind = "refused" if (event.what, event.call) == ("failed", "connect") else event.what
             process.marks.append(Mark(event.time, kind, said(event)))
 

@@ -73,6 +73,8 @@ RECORDED = _dtype("struct recorded")
 RECORDED_JOB = _dtype("struct recorded_job")
 RECORDER_ROW = _dtype("struct recorder_row")
 RECORDER_NODE = _dtype("struct recorder_node")
+RECORDER_MAPS = "jl_rec_jobs", "jl_rec_rows", "jl_records"
+"""The flight recorder's maps that the programs of traces write into as well, as they are given to these."""
 
 TOTALS: tuple[str, ...] = tuple(name for name in COUNTERS.names or () if name in (LIVING.names or ()))
 """Columns that are summed over what has ended (COUNTERS) and what lives (LIVING)."""

@@ -21,9 +21,10 @@ from condor_joblens.model import trace_spec as specs
 from condor_joblens.model.trace_spec import Spec, shown
 from condor_joblens.tracing.calls import Call, Calls, End, Hit, Kind
 from condor_joblens.tracing.job_probes import LOOK_SECONDS, JobProbes
+from condor_joblens.tracing.lines import Lines
 from condor_joblens.tracing.opener import Opener
 from condor_joblens.tracing.outbox import Outbox
-from condor_joblens.tracing.probes import CALLS, COMMANDS, MOST_FUNCTIONS, THROWS, Probes
+from condor_joblens.tracing.probes import CALLS, COMMANDS, MOST_FUNCTIONS, THROWS, Probes, Rings
 from condor_joblens.tracing.throws import Place, Throw, Throws
 
 MOST_SECONDS = 3600
@@ -42,6 +43,7 @@ class Trace:
         self.outbox, self.probes = outbox, probes
         self.job = JobProbes(spec_texts, probes, cgroup, opener, self.notice)
         self.calls, self._throws = Calls(MOST_FUNCTIONS), Throws(opener.ask)
+        self.lines = Lines()
         self._thrown_by = [0] * MOST_FUNCTIONS
         self.epoch = time.time_ns() - time.monotonic_ns()
 
@@ -129,8 +131,12 @@ class Trace:
             rows.append(self._told_throw(thrown))
         if not taken:
             self._switch_off_untold()
-        self.outbox.tell_each("throws", rows)
+        self.thrown(rows)
         return len(taken)
+
+    def thrown(self, rows: list[list[Any]]) -> None:
+        """This was thrown."""
+        self.outbox.tell_each("throws", rows)
 
     def _switch_off_if(self, hit: Hit) -> None:
         if hit.kind is Kind.OFF:
@@ -217,11 +223,12 @@ class Trace:
 def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) -> None:
     """Answers a request for a trace, which has its SPEC, its seconds, and the user id of the job's owner.
 
-    It is given the job's cgroup, and the socket of the child that is its owner.
+    It is given the job's cgroup, the socket of the child that is its owner, and the flight recorder's maps if that has
+    the job.
     """
-    from condor_joblens.tracing import shell_trace, standing
+    from condor_joblens.tracing import shell_trace, standing, standing_throws
 
-    cgroup, opener = given
+    cgroup, opener, *maps = given
     with socket.socket(fileno=os.dup(opener)) as asked:
         try:
             texts = [str(each) for each in request["specs"]]
@@ -229,12 +236,16 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
             of = THROWS if spec.is_of_throws else COMMANDS if spec.is_of_shell else CALLS
             # whoever else has the same bash pays too: the site alone says so
             is_for_all = spec.is_of_shell and bool(request.get("for_all"))
-            probes = Probes(cgroup, int(request["uid"]), of=of, share=float(request["share"]), is_for_all=is_for_all)
+            rings = Rings(maps, **request["recorder"]) if maps else None
+            probes = Probes(
+                cgroup, int(request["uid"]), of=of, share=float(request["share"]), is_for_all=is_for_all, rings=rings
+            )
             outbox, opens = Outbox(channel), Opener(asked)
             if spec.is_of_shell:
                 shell_trace.begin(request, outbox, texts, probes, cgroup, opens)
             elif request.get("stands"):
-                standing.StandingTrace(outbox, texts, probes, cgroup, opens).stand()
+                stands = standing_throws.StandingThrowTrace if spec.is_of_throws else standing.StandingTrace
+                stands(outbox, texts, probes, cgroup, opens).stand()
             else:
                 seconds = min(float(request["seconds"]), MOST_SECONDS)
                 Trace(outbox, texts, probes, cgroup, opens).run(seconds)

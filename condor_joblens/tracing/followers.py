@@ -48,12 +48,13 @@ class Followers:
     def hear(self, channel: socket.socket) -> bool:
         """Takes what joblensd has to say; False if it is gone. Raises OSError."""
         packet, given = descriptors.receive(channel, MOST_REQUEST, 1)
+        said = json.loads(packet) if packet else {}
+        if packet and not given:
+            self.hear_more(said)
         for descriptor in given:
             follower = socket.socket(fileno=descriptor)
             follower.setblocking(False)
-            self._add(Outbox(follower), float(json.loads(packet)["follow"]))
-        if packet and not given:
-            self.hear_more(json.loads(packet))
+            self._add(Outbox(follower), float(said["follow"]))
         return bool(packet)
 
     def _add(self, outbox: Outbox, seconds: float) -> None:

@@ -38,6 +38,11 @@ class Outbox:
         return self.channel.fileno() >= 0
 
     @property
+    def is_full(self) -> bool:
+        """Whether so much waits that what is told one by one is not told."""
+        return self._queued > MOST_QUEUED
+
+    @property
     def is_empty(self) -> bool:
         """Whether all was sent."""
         return not self._queue
@@ -50,7 +55,7 @@ class Outbox:
         """Rows, as far as there is room."""
         for at in range(0, len(rows), ROWS_IN_A_MESSAGE):
             part = rows[at : at + ROWS_IN_A_MESSAGE]
-            if self._queued > MOST_QUEUED or not self.say({name: part}):
+            if self.is_full or not self.say({name: part}):
                 self.untold += len(part)
 
     def say(self, told: dict[str, list[Any]]) -> bool:

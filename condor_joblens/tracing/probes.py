@@ -10,11 +10,12 @@ import os
 import struct
 import threading
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.trace_spec import Spec
-from condor_joblens.tracer import loader
+from condor_joblens.tracer import loader, map_layout
 from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracing.calls import Hit, Kind
 from condor_joblens.tracing.commands import CommandHit
@@ -60,20 +61,40 @@ _ATTACH_UPROBES = 48  # BPF_TRACE_UPROBE_MULTI
 _MOST_INT = 1 << 31
 
 
+@dataclass(frozen=True)
+class Rings:
+    """The flight recorder's, of a job."""
+
+    maps: Sequence[int]  # descriptors of map_layout.RECORDER_MAPS
+    slot: int
+    places: Sequence[int]  # of the rare ring and of the frequent one
+
+
 class Probes:
     """The program in the kernel for one job."""
 
-    def __init__(self, cgroup: int, uid: int, *, of: str = CALLS, share: float = 1.0, is_for_all: bool = False) -> None:
+    def __init__(
+        self,
+        cgroup: int,
+        uid: int,
+        *,
+        of: str = CALLS,
+        share: float = 1.0,
+        is_for_all: bool = False,
+        rings: Rings | None = None,
+    ) -> None:
         """For the tasks of the cgroup whose folder is open, and of this user alone. Raises JobLensError.
 
         `of`: CALLS, THROWS or COMMANDS. `share`: of what the probes of a job may cost it. `is_for_all`: one probe is in
         all processes of the node that have the file, and looks at the job's alone. Else each of its own has one.
+        `rings`: what is hit goes into them too.
         """
         if os.uname().machine != "x86_64":
             raise JobLensError("functions are traced on x86-64 alone")
         self._of, self._cost_share, self.is_for_all = of, share, is_for_all
-        self._object, self._program, maps = _loaded(of, uid)
-        self._shells, self._telling = maps.get("jl_shells", -1), _mapped(maps.get("jl_telling", -1), "traced_telling")
+        self._object, self._program, maps = _loaded(of, uid, rings)
+        self._shells, self._names = maps.get("jl_shells", -1), maps.get("jl_names", -1)
+        self._telling = _mapped(maps.get("jl_telling", -1), "traced_telling")
         self._points, self._job = maps["jl_points"], maps["jl_traced_job"]
         self.functions: Any = _mapped(maps["jl_traced"], "traced_function", MOST_FUNCTIONS)
         self.may_tell(ALL)
@@ -139,6 +160,8 @@ class Probes:
         number, self._count = self._count, self._count + 1
         self.functions[number].texts = spec.texts
         self.functions[number].has_arguments = bool(spec.arguments)
+        if self._names >= 0:
+            self._put_name(number, function.name)
         points = []
         for place in function.places:
             point = ffi.new("struct traced_point *")
@@ -169,6 +192,13 @@ class Probes:
                 raise JobLensError(f"the kernel refuses a shell: {os.strerror(ffi.errno)}")
         self._share()
         return points
+
+    def _put_name(self, number: int, name: str) -> None:
+        """What the flight recorder calls a function."""
+        text = name.encode("utf-8", "replace")[: lib.RECORDED_TEXT_BYTES - 1]
+        named = ffi.new("struct traced_name *", {"bytes": len(text), "text": text})
+        if lib.bpf_map_update_elem(self._names, ffi.new("__u32 *", number), named, 0):
+            raise JobLensError(f"the kernel refuses a name: {os.strerror(ffi.errno)}")
 
     @property
     def count(self) -> int:
@@ -356,12 +386,17 @@ def _mapped(of: int, record: str, count: int = 1) -> Any:
     return ffi.from_buffer(f"struct {record}[]", memory, require_writable=True)
 
 
-def _loaded(program_file: str, uid: int) -> tuple[Any, int, dict[str, int]]:
+def _loaded(program_file: str, uid: int, rings: Rings | None) -> tuple[Any, int, dict[str, int]]:
     """The object, the program's descriptor, and those of its maps. Raises JobLensError."""
     bpf_object = loader._open_object(program_file, ffi.NULL)
+    shared = {} if rings is None else dict(zip(map_layout.RECORDER_MAPS, rings.maps))
     for bpf_map in loader.each_map(bpf_object):
-        if loader._name(lib.bpf_map__name(bpf_map)).endswith(".rodata"):
-            settings = struct.pack("<II", uid, os.stat("/proc/self/ns/pid").st_ino)
+        name = loader._name(lib.bpf_map__name(bpf_map))
+        if name in shared:
+            lib.bpf_map__reuse_fd(bpf_map, shared[name])
+        elif name.endswith(".rodata"):
+            slot, places = (lib.NO_SLOT, (1, 1)) if rings is None else (rings.slot, rings.places)
+            settings = struct.pack("<5I", uid, os.stat("/proc/self/ns/pid").st_ino, slot, *places)
             ffi.memmove(lib.bpf_map__initial_value(bpf_map, ffi.new("size_t *")), settings, len(settings))
     for _, program in loader.each_program(bpf_object):
         lib.bpf_program__set_expected_attach_type(program, _ATTACH_UPROBES)

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
-from condor_joblens.common.redact import Redactor
+from condor_joblens.common.redact import Redactor, printable
 from condor_joblens.common.system_calls import numbers
 from condor_joblens.profiles import last_events
 from condor_joblens.profiles.last_events import Coverage, Event
+from condor_joblens.profiling import demangle
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer._bpf import lib
 from condor_joblens.tracing import python_ring
@@ -63,8 +64,14 @@ _WHAT = {
     int(lib.RECORDED_FORK): "fork",
     int(lib.RECORDED_CONNECT): "connect",
     int(lib.RECORDED_REFUSED): "refused",
+    int(lib.RECORDED_CALL): "call",
+    int(lib.RECORDED_RETURN): "return",
+    int(lib.RECORDED_COMMAND): "command",
+    int(lib.RECORDED_THROW): "throw",
 }
 _UNREAD = "(not resident)"
+_TYPE_NAME = "_ZTS"
+"""Before the mangled name of a type: so it is the name of its type_info's name."""
 
 
 def main() -> int:
@@ -82,6 +89,7 @@ def main() -> int:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (value, value))
     asked, given = descriptors.receive(channel, PIECE, MOST_RINGS)
+    demangle.warm_up()
     confine()
     if asked.startswith(CALLS):
         rings = [os.pread(each, python_ring.RING_BYTES, 0) for each in given]
@@ -154,6 +162,8 @@ def events_of(records: Iterable[Any], epoch: float, redactor: Redactor) -> list[
             known[subject, raw, is_cut] = _about(subject, raw, is_cut, redactor)
         about = known[subject, raw, is_cut]
         result = _result(what, int(record["value"]), int(record["other"]), about)
+        if what == "throw":
+            about, result = _thrown(raw, redactor)
         found.append(
             Event(
                 round(epoch + float(record["time_ns"]) * 1e-9, 6),
@@ -182,6 +192,15 @@ def _about(subject: int, raw: bytes, is_cut: bool, redactor: Redactor) -> str:
     return ""
 
 
+def _thrown(raw: bytes, redactor: Redactor) -> tuple[str, str]:
+    """The type of an exception of C++, and what it says."""
+    width = lib.RECORDED_TYPE_BYTES
+    mangled, said = (part.partition(b"\0")[0] for part in (raw[:width], raw[width:]))
+    name = demangle.demangled(_TYPE_NAME + mangled.decode("ascii", "replace")).removeprefix("typeinfo name for ")
+    kind = printable(name.removeprefix(_TYPE_NAME))
+    return kind, _line(redactor, said, len(said) >= lib.RECORDED_TEXT_BYTES - width - 1)
+
+
 def address(raw: bytes) -> str:
     """A struct sockaddr: `192.0.2.1:443`, `[2001:db8::1]:443`; the family alone of any other."""
     family, port = int.from_bytes(raw[:2], sys.byteorder), int.from_bytes(raw[2:4], "big")
@@ -200,6 +219,7 @@ def _result(what: str, value: int, other: int, about: str) -> str:
         "signal": lambda: _signal(value) + (f" from {about} ({other})" if about else ""),
         "open": lambda: f"descriptor {value}",
         "fork": lambda: f"process {value}",
+        "command": lambda: f"line {value}" + (f", after status {other}" if other else ""),
     }
     return results.get(what, str)()
 

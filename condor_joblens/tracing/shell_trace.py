@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from condor_joblens.common import redact
-from condor_joblens.common.redact import WITHHELD, Redactor
 from condor_joblens.control.child_output import MOST
+from condor_joblens.model.events import EventKind
 from condor_joblens.profiles import traced_commands
+from condor_joblens.tracing import for_triggers
 from condor_joblens.tracing.child import MOST_SECONDS, Trace
 from condor_joblens.tracing.commands import Command, CommandHit, Commands
 from condor_joblens.tracing.job_probes import MOST_PROCESSES
@@ -28,10 +29,6 @@ from condor_joblens.tracing.standing import StandingTrace
 from condor_joblens.tracing.standing_messages import KEEP, PART, SPAN, packed_shell
 from condor_joblens.tracing.standing_messages import ShellSums as Told
 
-LOOK_SHARE = 0.05
-"""Of the time, that it may take to look for secrets; what was not used before is left for a burst."""
-
-MOST_LOOK_SECONDS = 0.5
 OFF = 4  # enum traced_kind of joblens_trace.h
 MOST_SCRIPT = 95
 """Bytes of the name of a script that are told."""
@@ -45,37 +42,6 @@ WHOLE_RING = 2
 COUNTED_ALONE = "scripts do more commands than may be read at JOBLENS_MAX_CPU: some are counted alone"
 
 MOST_LIVING = MOST_PROCESSES  # of more, not all are looked at
-MOST_KNOWN = 2_000
-"""Command lines that were looked at and are remembered: a loop has the same ones again and again."""
-
-
-class Lines:
-    """Command lines as they may be shown."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, bool], str] = {}
-        self._left, self._last = MOST_LOOK_SECONDS, time.monotonic()
-
-    def of(self, hits: Iterable[tuple[bytes, bool]]) -> list[str]:
-        """Each of these: words with a NUL behind each, and whether more of them would follow."""
-        now = time.monotonic()
-        self._left = min(MOST_LOOK_SECONDS, self._left + (now - self._last) * LOOK_SHARE)
-        self._last, began = now, time.thread_time()
-        redactor = Redactor(self._left)
-        lines = [self._one(redactor, text, is_cut) for text, is_cut in hits]
-        self._left -= time.thread_time() - began
-        return lines
-
-    def _one(self, redactor: Redactor, text: bytes, is_cut: bool) -> str:
-        known = self._known.get((text, is_cut))
-        if known is not None:
-            return known
-        line = redactor.line(text, is_cut)
-        if line != WITHHELD:
-            while len(self._known) >= MOST_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[text, is_cut] = line
-        return line
 
 
 class ShellTrace(Trace):
@@ -84,7 +50,7 @@ class ShellTrace(Trace):
     def __init__(self, outbox: Outbox, spec_texts: Sequence[str], probes: Probes, cgroup: int, opener: Opener) -> None:
         """Raises SpecError."""
         super().__init__(outbox, spec_texts, probes, cgroup, opener)
-        self.commands, self.sums, self.lines = Commands(), ShellSums(), Lines()
+        self.commands, self.sums = Commands(), ShellSums()
         self.share: ReadingShare | None = None
         """What it may take of the node's CPU; None: nobody has said."""
         self._is_said = False
@@ -197,10 +163,12 @@ class StandingShellTrace(StandingTrace, ShellTrace):
         """Raises SpecError."""
         self._last_rows: deque[list[Any]] = deque(maxlen=traced_commands.MOST_COMMANDS)
         super().__init__(outbox, spec_texts, probes, cgroup, opener)
-        self._followers.hear_more = self._hear
 
-    def _hear(self, said: dict[str, Any]) -> None:
-        """joblensd says what it may take from now on."""
+    def hear_more(self, said: dict[str, Any]) -> None:
+        """joblensd says what it may take from now on, or as of all traces."""
+        super().hear_more(said)
+        if "tell" in said:
+            return
         if self.share is not None and "reading" in said:
             self.share.set(float(said["reading"]), time.monotonic())
         self.look_share = min(MOST_LOOK_SHARE, float(said.get("looking", MOST_LOOK_SHARE)))
@@ -208,6 +176,8 @@ class StandingShellTrace(StandingTrace, ShellTrace):
     def told_rows(self, rows: list[list[Any]]) -> None:
         """The last ones are kept, and those who follow are told."""
         self._followers.tell(rows, "commands")
+        if self.for_triggers.wants(EventKind.COMMAND):
+            self.for_triggers.tell([for_triggers.of_command(row) for row in rows])
         self._last_rows.extend(rows)
 
     def _tell_sums(self) -> None:

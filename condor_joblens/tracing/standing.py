@@ -11,10 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from condor_joblens.control.child_output import MOST, WHOLE
+from condor_joblens.model.events import EventKind
 from condor_joblens.profiles import traced_calls
+from condor_joblens.tracing import for_triggers
+from condor_joblens.tracing.call_tree import ROOT
 from condor_joblens.tracing.calls import Call
 from condor_joblens.tracing.child import GRACE_SECONDS, TAKE_SECONDS, Trace
 from condor_joblens.tracing.followers import Followers
+from condor_joblens.tracing.for_triggers import ForTriggers
 from condor_joblens.tracing.opener import Opener
 from condor_joblens.tracing.outbox import Outbox
 from condor_joblens.tracing.probes import Probes
@@ -25,6 +29,9 @@ FIRST_LOOK_SECONDS = 0.1
 
 LOOK_SHARE = 0.02
 """Of the time, that looks may take: a job that starts processes without end is looked at less often."""
+
+MOST_PAUSE_SECONDS = 10.0
+"""Until the next look, at most: on a machine whose cores are all busy a look takes long, and costs no more."""
 
 SUMS_SECONDS = 1.0
 FIRST_KEPT_SECONDS, MOST_KEPT_SECONDS = 5.0, 60.0
@@ -40,12 +47,19 @@ class StandingTrace(Trace):
     def __init__(self, outbox: Outbox, spec_texts: Sequence[str], probes: Probes, cgroup: int, opener: Opener) -> None:
         """Raises SpecError."""
         self._notes: list[str] = []
+        self.for_triggers = ForTriggers(outbox)
         self._followers = Followers(self._told_to_follower)
+        self._followers.hear_more = self.hear_more
         super().__init__(outbox, spec_texts, probes, cgroup, opener)
         self.job.first_pause, self.look_share = FIRST_LOOK_SECONDS, LOOK_SHARE
         self._began = time.time()
         outbox.hear = self._followers.hear
         self._last = traced_calls.LastCalls()
+
+    def hear_more(self, said: dict[str, Any]) -> None:
+        """joblensd says what triggers want from now on."""
+        if "tell" in said:
+            self.for_triggers.hear(said)
 
     def notice(self, text: str) -> None:
         """It is kept too."""
@@ -66,7 +80,8 @@ class StandingTrace(Trace):
             if now >= next_look:
                 if not self.look():
                     break
-                next_look = time.monotonic() + max(FIRST_LOOK_SECONDS, (time.monotonic() - now) / self.look_share)
+                took = time.monotonic() - now
+                next_look = now + took + min(max(FIRST_LOOK_SECONDS, took / self.look_share), MOST_PAUSE_SECONDS)
             if now >= next_sums:
                 self._tell_sums()
                 next_sums = now + SUMS_SECONDS
@@ -96,10 +111,21 @@ class StandingTrace(Trace):
 
     def ended(self, calls: Sequence[Call]) -> None:
         """The last ones and the longest are kept, and those who follow are told."""
+        events, are_wanted = [], self.for_triggers.wants(EventKind.FUNCTION)
         for call in calls:
             told = self.told(call)
             self._followers.tell([told])
             self._last.add([*told[:3], call.entry.function, *told[4:]])
+            if are_wanted:
+                spec = self.job.traced[call.entry.function].spec
+                events.append(for_triggers.of_call(told, self._caller(call), self.lines, has_texts=bool(spec.texts)))
+        self.for_triggers.tell(events)
+
+    def _caller(self, call: Call) -> str:
+        """The traced function in whose call it is; empty: in none, or nobody knows."""
+        nodes = self.calls.tree.nodes
+        parent = ROOT if call.node == ROOT else nodes[call.node].parent
+        return "" if parent == ROOT else self.job.traced[nodes[parent].function].function.name
 
     def _told_to_follower(self, untold: int) -> list[dict[str, Any]]:
         numbers = [number for number, each in enumerate(self.job.traced) if each.since_ns]

@@ -11,6 +11,12 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from condor_joblens.control.child_output import MOST
+from condor_joblens.model.events import EVENT
+from condor_joblens.policy.trigger_kinds import TRACED
+
 SUMS = b"s"
 """A JSON object: Sums, or ShellSums."""
 
@@ -21,6 +27,13 @@ KEEP = b"k"
 """All parts since the last one are to be kept: from and until when that is (SPAN, epoch seconds)."""
 
 SPAN = struct.Struct("<dd")
+
+EVENTS = b"e"
+"""How many events triggers were not told of so far (_UNTOLD), and events (EVENT) that they are to be told of."""
+
+_UNTOLD = struct.Struct("<Q")
+MOST_EVENTS = (MOST - 1 - _UNTOLD.size) // EVENT.itemsize
+"""Of one message."""
 
 MOST_LISTED = 8
 MOST_NAME = 200
@@ -115,6 +128,25 @@ def span(message: bytes) -> tuple[float, float]:
         raise ValueError("times that make no sense")
     begun, ended = SPAN.unpack(message)
     return _seconds(begun), _seconds(ended)
+
+
+def packed_events(untold: int, events: np.ndarray) -> bytes:
+    """The message with these events (EVENT, shape (n,), MOST_EVENTS at most)."""
+    return EVENTS + _UNTOLD.pack(untold) + events.tobytes()
+
+
+def understood_events(message: bytes, run_number: int) -> tuple[int, np.ndarray]:
+    """How many were not told so far, and the others as events of this run (EVENT, shape (n,)), of a message without
+    its first byte. Raises ValueError.
+    """
+    if (len(message) - _UNTOLD.size) % EVENT.itemsize or len(message) < _UNTOLD.size:
+        raise ValueError("events that make no sense")
+    (untold,) = _UNTOLD.unpack_from(message)
+    events: np.ndarray = np.frombuffer(message, EVENT, offset=_UNTOLD.size).copy()
+    if not np.isin(events["kind"], [int(kind) for kind in TRACED]).all() or not np.isfinite(events["time"]).all():
+        raise ValueError("events that make no sense")
+    events["run_number"], events["sequence"] = run_number, 0
+    return untold, events
 
 
 def _count(value: Any) -> int:

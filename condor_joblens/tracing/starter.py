@@ -16,6 +16,7 @@ import sys
 
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
 from condor_joblens.common.starter import SERVES, Starter, serve
+from condor_joblens.tracer import map_layout
 from condor_joblens.tracing import child, file_reader
 
 CAPABILITIES = ("CAP_BPF", "CAP_PERFMON")
@@ -78,8 +79,9 @@ def answer(channel: socket.socket) -> None:
         resource.setrlimit(limit, (value, value))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     privilege.end_with_parent(signal.SIGKILL)
-    packet, given = descriptors.receive(channel, MOST_REQUEST, 2)
-    if not packet or len(given) != 2:
+    most = 2 + len(map_layout.RECORDER_MAPS)
+    packet, given = descriptors.receive(channel, MOST_REQUEST, most)
+    if not packet or len(given) not in (2, most):
         return
     request = json.loads(packet)
     signal.setitimer(signal.ITIMER_REAL, min(float(request["seconds"]), child.MOST_SECONDS) + child.GRACE_SECONDS)

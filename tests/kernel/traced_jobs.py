@@ -21,6 +21,7 @@ from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.profiling.elf import Elf
 from condor_joblens.profiling.process import Process
 from condor_joblens.profiling.program_files import REQUEST
+from condor_joblens.tracer.sensors import Recorder
 from condor_joblens.tracing.functions import find
 
 OWN, TRACER, ALICE = 64001, 64003, 12345
@@ -38,6 +39,7 @@ class Traces:
 
     def __init__(self, slot: Slot, folder: Path) -> None:
         self.slot, self.folder = slot, folder
+        self._recorder: Recorder | None = None
         self._lookers = ProcessStarter("looks", ALLOWED.encode(), OWN, OWN, "condor_joblens.profiling.starter")
         self._tracers = ProcessStarter("traces", "-", TRACER, TRACER, "condor_joblens.tracing.starter")
 
@@ -54,8 +56,21 @@ class Traces:
         """What starts traces is ended, as by the kernel for want of memory."""
         os.kill(self._tracers.pid, signal.SIGKILL)
 
+    def record(self) -> Recorder:
+        """The flight recorder has the job, and traces that begin from now on have their part in it."""
+        sensor = self.slot.tracer.sensors["recorder"].sensor
+        assert isinstance(sensor, Recorder)
+        sensor.describe(self.slot.index, ALICE)
+        assert self.slot.tracer.sensors["recorder"].start(self.slot.index), self.slot.tracer.missing
+        self._recorder = sensor
+        return sensor
+
     def begin(self, *specs: str, seconds: float = SECONDS, **asked: Any) -> socket.socket:
         """The socket on which the trace tells what it sees."""
+        maps: list[int] = []
+        if self._recorder is not None:
+            maps = self._recorder.for_traces()
+            asked["recorder"] = {"slot": self.slot.index, "places": self._recorder.places}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opener, opened = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -66,7 +81,7 @@ class Traces:
                 self._tracers.start(theirs)
                 descriptors.send(opener, REQUEST)
                 request = {"specs": specs, "seconds": seconds, "uid": ALICE, "share": 1.0, **asked}
-                descriptors.send(ours, json.dumps(request).encode(), [cgroup, opener.fileno()])
+                descriptors.send(ours, json.dumps(request).encode(), [cgroup, opener.fileno(), *maps])
         finally:
             os.close(folder)
             os.close(cgroup)
@@ -120,13 +135,17 @@ def end(process: subprocess.Popen[str]) -> None:
     assert process.wait() == 0
 
 
-def is_probed(pid: int, name: str = "plain") -> bool:
-    """Whether the process has a breakpoint where the function begins."""
-    with open(traced_program(), "rb") as file:
+def is_probed(pid: int, name: str = "plain", library: str = "") -> bool:
+    """Whether the process has a breakpoint where the function begins: of the program, or of a library of this name."""
+    paths = [each.path for each in Process(pid).mappings if library and f"/{library}" in each.path]
+    if library and not paths:
+        return False
+    path = paths[0] if library else str(traced_program())
+    with open(path, "rb") as file:
         function = find(Elf(file.fileno()), parse(f"*:{name}")).functions[0]
         offset = function.offset + function.places[0].distance
     for mapping in Process(pid).mappings:
-        if mapping.path == str(traced_program()) and 0 <= offset - mapping.offset < mapping.end - mapping.start:
+        if mapping.path == path and 0 <= offset - mapping.offset < mapping.end - mapping.start:
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
                 return os.pread(memory.fileno(), 1, mapping.start + offset - mapping.offset) == b"\xcc"
     return False

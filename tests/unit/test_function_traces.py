@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from agent_node import Made, make
 from traced_samples import BEGUN, content
@@ -21,6 +22,7 @@ from condor_joblens.agent.traces import Traces
 from condor_joblens.common import descriptors
 from condor_joblens.control.child_output import MOST, NOTICE, WHOLE
 from condor_joblens.control.verbs import Refused
+from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
 from condor_joblens.policy import trace_request
@@ -28,7 +30,7 @@ from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.profiles import traced_commands
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
-from condor_joblens.tracing import followers
+from condor_joblens.tracing import followers, for_triggers
 from condor_joblens.tracing import standing_messages as messages
 from condor_joblens.tracing.standing_messages import Listed, Sums
 
@@ -264,9 +266,73 @@ def test_of_a_run_so_many_are_kept(node: Node) -> None:
     assert node.kept() == [b"%d" % number for number in range(3, function_traces.MOST_KEPT + 3)]
 
 
+def listen(node: Node, *kinds: EventKind) -> list[np.ndarray]:
+    """What triggers are told that want these kinds."""
+    heard: list[np.ndarray] = []
+    events = node.made.agent.output.events
+    events.listener, events.wanted_kinds = heard.append, frozenset(kinds)
+    return heard
+
+
+def asked(node: Node, at: int = -1) -> bytes:
+    """What a trace was told that triggers want; empty: nothing."""
+    try:
+        return node.starts.ends[at].recv(1000, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
+
+
+def events(count: int, untold: int = 0, kind: EventKind = EventKind.FUNCTION) -> bytes:
+    made: np.ndarray = np.zeros(count, EVENT)
+    made["kind"], made["run_number"], made["text"] = kind, 4711, b"fit"
+    return messages.packed_events(untold, made)
+
+
+def test_triggers_are_told_calls_if_one_wants_them(node: Node) -> None:
+    run = node.begin("reco:fit")
+    node.all.tick()
+    assert asked(node) == b""
+    heard = listen(node, EventKind.FUNCTION, EventKind.SIGNAL)
+    node.all.tick()
+    assert asked(node) == for_triggers.request({EventKind.FUNCTION}, node.made.node.config.max_events)
+    node.all.tick()
+    assert asked(node) == b""
+    node.say(events(2), events(1, untold=70))
+    assert [len(each) for each in heard] == [2, 1]
+    assert {int(each["run_number"][0]) for each in heard} == {int(node.row(run, "run_number"))}
+    assert node.note(run) == "triggers were not told of 70 calls: they are more than JOBLENS_MAX_EVENTS"
+    listen(node)
+    node.all.tick()
+    assert b'"tell": []' in asked(node)
+
+
+def test_what_cpp_throws_is_traced_for_triggers_and_nothing_is_kept(node: Node) -> None:
+    throws = node.made.agent.throw_traces
+    throws.open(node.starts, node.selector)
+    heard = listen(node, EventKind.EXCEPTION)
+    run, low = node.begin("throws; reco:fit"), node.begin("throws", Level.IO, "2.0")
+    throws.tick()
+    assert node.starts.begun == [(run, ("throws",))]
+    assert asked(node) == for_triggers.request({EventKind.EXCEPTION}, node.made.node.config.max_events)
+    node.say(events(1, kind=EventKind.EXCEPTION))
+    assert len(heard[0]) == 1 and not node.kept()
+    assert node.note(low) == "JobLensTrace needs level trace: no exception of C++ is traced"
+    assert node.note(node.begin("reco:__cxa_throw", job="3.0")).endswith("write throws for what C++ programs throw")
+
+
 @pytest.mark.parametrize(
     "said",
-    [b"x", messages.SUMS + b"{}", messages.SUMS + b"[", messages.KEEP + b"short", messages.SUMS + b'{"calls":-1}'],
+    [
+        events(1, kind=EventKind.EXEC),
+        events(1)[:-1],
+        messages.EVENTS,
+        events(1)[:9] + b"\xff" * EVENT.itemsize,
+        b"x",
+        messages.SUMS + b"{}",
+        messages.SUMS + b"[",
+        messages.KEEP + b"short",
+        messages.SUMS + b'{"calls":-1}',
+    ],
 )
 def test_a_trace_that_says_what_makes_no_sense_is_ended(node: Node, said: bytes) -> None:
     run = node.begin("reco:fit")

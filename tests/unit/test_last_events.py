@@ -73,6 +73,11 @@ def test_each_kind_of_event_in_words() -> None:
         recorded(lib.RECORDED_EXIT, value=signal.SIGSEGV | 0x80),
         recorded(lib.RECORDED_EXIT, value=3 << 8, pid=13),
         recorded(lib.RECORDED_FAILED, b"", int(lib.RECORDED_UNREAD), value=14, other=257),
+        recorded(lib.RECORDED_CALL, b"fit(int)", name),
+        recorded(lib.RECORDED_RETURN, b"fit(int)", name),
+        recorded(lib.RECORDED_COMMAND, b"xrdcp\0a b\0", int(lib.RECORDED_ARGUMENTS), value=14, other=1),
+        recorded(lib.RECORDED_THROW, b"St13runtime_error".ljust(80, b"\0") + b"no run", int(lib.RECORDED_TYPE)),
+        recorded(lib.RECORDED_THROW, b"7\x1b[2J".ljust(80, b"\0") + b"\0left", int(lib.RECORDED_TYPE)),
     )
     assert [(event.what, event.result, event.about) for event in found] == [
         ("failed", "ENOENT", "/data/x"),
@@ -84,6 +89,11 @@ def test_each_kind_of_event_in_words() -> None:
         ("exit", "SIGSEGV, core dumped", ""),
         ("exit", "status 3", ""),
         ("failed", "EFAULT", "(not resident)"),
+        ("call", "", "fit(int)"),
+        ("return", "", "fit(int)"),
+        ("command", "line 14, after status 1", "xrdcp a b"),
+        ("throw", "no run", "std::runtime_error"),
+        ("throw", "", "7\\x1b[2J"),
     ]
     assert (found[0].time, found[0].pid, found[0].program) == (995.0, 12, "reco")
     assert os.uname().machine != "x86_64" or found[0].call == "openat"

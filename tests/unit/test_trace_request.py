@@ -19,7 +19,7 @@ from condor_joblens.policy.trace_request import MOST_PATTERN, MOST_SPECS, TraceR
         (b'JobLensTrace = "libXrdCl.so*:*Open*;reco:fit;reco:fit"', False, ["libXrdCl.so*:*Open*", "reco:fit"], ""),
         (b'JobLensTrace = "reco:fit; fit"', False, ["reco:fit"], "fit is not traced: write FILE:FUNCTION"),
         (b'JobLensTrace = "reco:fit(complex)"', False, [], "complex is no type that can be shown"),
-        (b'JobLensTrace = "throws"', False, [], "throws is not traced: joblens trace ID throws"),
+        (b'JobLensTrace = "throws; reco:__cxa_throw"', False, [], "reco:__cxa_throw is not traced: write throws"),
         (b'JobLensTrace = "python:raises"\nJobLensTrace = "python"', False, [], "python is not traced: write python:"),
         (b'JobLensTrace = "python:calls"', True, [], ""),
         (b'JobLensTrace = "python:raises+locals"', True, [], ""),

@@ -13,7 +13,7 @@ from condor_joblens.profiling.elf import Elf
 from condor_joblens.tracing import shell_file
 from condor_joblens.tracing.commands import COMMAND, SHELL_END, SIMPLE, Command, CommandHit, Commands, End
 from condor_joblens.tracing.exits import Unreadable
-from condor_joblens.tracing.shell_trace import Lines
+from condor_joblens.tracing.lines import Lines
 
 OUTER, INNER = 2000, 1000
 

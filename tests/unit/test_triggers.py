@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
+from condor_joblens.cli import trigger_events
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import trigger_answers, trigger_kinds
@@ -46,7 +47,6 @@ def ask(made: TriggerEngine, kind: EventKind, count: int = 1, **fields: Any) -> 
     ("text", "what"),
     [
         ("on('exce', function() end)", 'on takes a kind of event, not "exce": did you mean exec?'),
-        ("on('refused', function() end)", "single refused connects are told at no level"),
         ("on('exec', {Programm = 'x'}, function() end)", "event.Programm is not known here: did you mean Program?"),
         (
             "on('metric', {['Cpu.Secnds'] = above(1)}, function() end)",
@@ -164,6 +164,7 @@ def test_the_level_that_feeds_a_handler() -> None:
     assert trigger_kinds.need("exec", ["usage.Tcp.Refused"]).level is Level.IO
     assert trigger_kinds.need("exec", ["Program"]).level is Level.BASIC
     assert trigger_kinds.need("failed_open", ["Count", "usage.Tcp.Refused"]).level is Level.TRACE
+    assert trigger_kinds.need("function", ["Seconds"]).level is Level.TRACE
 
 
 def joblens(*arguments: str | Path) -> tuple[int, str]:
@@ -178,6 +179,72 @@ def test_all_that_ships_is_checked_and_tested() -> None:
     code, told = joblens("test", "--triggers", SHIPPED)
     assert code == 0 and "of 10 files are as expected" in told
     assert all(path.with_suffix(".cases").exists() for path in SHIPPED.glob("*.lua"))
+
+
+CASES = """\
+[a call]
+function Function = "fit(int)", Caller = main, Arguments = "7", Result = 0, Seconds = 2.5, Depth = 1
+=> note fit(int)/main/7/0/2.5/returned
+function Function = "fit(int)", Ended = unwound
+=> note fit(int)/nil/nil/nil/nil/unwound
+[a command]
+command Words = "xrdcp a b", Script = job.sh, Line = 12, Status = 54, Seconds = 3
+=> note job.sh:12: xrdcp a b 54
+command Words = true, Line = 13, Ended = background
+=> nothing
+[an exception]
+exception Exception = "std::runtime_error", From = "Reader::next()", Text = "no more, it says"
+=> note std::runtime_error/Reader::next()/no more, it says
+[a signal]
+signal Signal = SIGTERM, Program = fit, Sender = condor_starter, SenderPid = 12
+=> note SIGTERM condor_starter 12
+signal Signal = SIGSEGV, Program = fit
+=> note SIGSEGV nil nil
+[a connect]
+refused Address = "192.0.2.1:443", Error = ECONNREFUSED, Program = fit
+=> note 192.0.2.1:443 ECONNREFUSED
+"""
+HANDLERS_OF_CASES = """
+local function told(...)
+    local all = {...}
+    for place = 1, select("#", ...) do all[place] = tostring(all[place]) end
+    return table.concat(all, "/")
+end
+on("function", function(event, run)
+    run:note(told(event.Function, event.Caller, event.Arguments, event.Result, event.Seconds, event.Ended))
+end)
+on("command", {Status = above(0)}, function(event, run)
+    run:note(event.Script .. ":" .. event.Line .. ": " .. event.Words .. " " .. event.Status)
+end)
+on("exception", function(event, run) run:note(told(event.Exception, event.From, event.Text)) end)
+on("signal", function(event, run)
+    run:note(event.Signal .. " " .. tostring(event.Sender) .. " " .. tostring(event.SenderPid))
+end)
+on("refused", function(event, run) run:note(event.Address .. " " .. event.Error) end)
+"""
+
+
+def test_cases_of_what_traces_and_the_flight_recorder_tell(tmp_path: Path) -> None:
+    (tmp_path / "a.lua").write_text(HANDLERS_OF_CASES)
+    (tmp_path / "a.cases").write_text(CASES)
+    code, told = joblens("test", "--triggers", tmp_path)
+    assert code == 0 and "5 of 5 cases" in told, told
+    code, told = joblens("check", "--triggers", tmp_path)
+    assert code == 0
+    assert "which level trace feeds if +JobLensTrace or a policy names FILE:FUNCTION" in told
+    lines = [{"Type": "event", "Kind": "Signal", "Time": 1.0, "RunNumber": 5, "GlobalJobId": "j", "Signal": "SIGTERM"}]
+    (tmp_path / "records").write_text("\n".join(map(json.dumps, lines)))
+    code, told = joblens("simulate", "--events", tmp_path / "records", "--triggers", tmp_path)
+    assert code == 0 and "note SIGTERM nil nil" in told
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": "function", "Ended": "gone"}, {"kind": "signal", "Signal": "SIGNO"}, {"kind": "command", "Wrds": "a"}],
+)
+def test_a_field_that_is_none_is_named(fields: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="is no "):
+        trigger_events.event_of(fields)
 
 
 def test_a_case_that_fails_is_named(tmp_path: Path) -> None:

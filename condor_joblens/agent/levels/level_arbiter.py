@@ -21,7 +21,7 @@ from condor_joblens.agent.levels import (
     periods,
     python_tracing,
     ranks,
-    shell_tracing,
+    word_tracing,
 )
 from condor_joblens.agent.levels.budgets import JobLimits, Over, Quotas, within, within_quotas
 from condor_joblens.agent.levels.level_state import Levels
@@ -341,7 +341,7 @@ def explain(levels: Levels, run: int) -> None:
     notes["budget"] = _budget_note(levels, run)
     notes[python_tracing.NOTE] = python_tracing.note(levels, run)
     notes[function_tracing.NOTE] = function_tracing.note(levels, run)
-    notes[shell_tracing.NOTE] = shell_tracing.note(levels, run)
+    notes.update({each.name: each.note(levels, run) for each in word_tracing.ALL})
     notes[peeking.NOTE] = peeking.note(levels, run)
     notes["until"] = f"{Level(int(state['target_level'])).word} until {time_of_day(until)}" if until > 0 else ""
     node.update_note(run)

@@ -39,7 +39,7 @@ class PolicyInput:
     trace: TraceRequest = field(default_factory=TraceRequest)  # +JobLensTrace
     policy_trace: TraceRequest = field(default_factory=TraceRequest)  # what the policies want traced
     trace_trouble: str = ""  # what is to be known of the trace of its functions (function_tracing.py)
-    shell_trouble: str = ""  # and of that of its shells (shell_tracing.py)
+    word_troubles: dict[str, str] = field(default_factory=dict)  # and of those of word_tracing.py, by its word
     peek: PeekRequest = field(default_factory=PeekRequest)  # +JobLensPeek
     peek_trouble: str = ""  # what is to be known of the variables that it asks for (agent/peeks.py)
     python_trouble: str = ""  # what is to be known of the calls of its Pythons (agent/python_calls.py)

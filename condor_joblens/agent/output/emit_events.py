@@ -27,11 +27,17 @@ class EventEmitter:
         """Is told of all events, before they are read by anybody: triggers."""
         self.wants_processes = False
         """Whether it waits for events of processes."""
+        self.wanted_kinds: frozenset[EventKind] = frozenset()
+        """Those of TOLD_TO_TRIGGERS that it waits for."""
         self._reported_losses = self._losses_reported_before()
 
     def append(self, events: np.ndarray) -> None:
         """Publishes these events (EVENT, shape (n,))."""
         self.ring.append(events)
+        self.tell_triggers(events)
+
+    def tell_triggers(self, events: np.ndarray) -> None:
+        """The same for nobody else: of kinds that are in no ring (TOLD_TO_TRIGGERS)."""
         if self.listener is not None and len(events):
             try:
                 self.listener(events)

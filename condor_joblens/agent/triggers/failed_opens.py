@@ -1,7 +1,7 @@
 """Failed opens of jobs at level trace, for triggers: of each path, how often it has failed in the last minute.
 
-They are in the flight recorder's rings anyway. While a trigger wants them, these are looked into every few seconds.
-What has been overwritten by then is not counted, so a count is never too large.
+They are in the flight recorder's rings (recorded_events.py). What has been overwritten by a look is not counted, so a
+count is never too large.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from condor_joblens.agent.node import Node
 from condor_joblens.common.redact import Redactor, clipped
 from condor_joblens.common.system_calls import numbers
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.tracer._bpf import lib
-from condor_joblens.tracer.sensors import Recorder
 
-LOOK_SECONDS = 2.0
 WINDOW_SECONDS = 60.0
 
 MOST_TOLD = 8
@@ -28,21 +25,16 @@ MOST_TOLD = 8
 MOST_COUNTED = 32
 """Paths of one run that a look counts: those that have failed most often since the one before."""
 
-MOST_SECONDS = 0.2
-"""CPU time of a look: what is left then is told without its path."""
-
 _OPENS = np.array([number for name, number in numbers().items() if name in ("open", "openat", "openat2", "creat")])
-_NONE: np.ndarray = np.zeros(0, EVENT)
 
 _Key = tuple[bytes, int]
 """A path as the process gave it, and the error's number."""
 
 
 @dataclass
-class _OfRun:
-    """What is known of a run."""
+class FailedOpens:
+    """Of one run."""
 
-    last: int = 0  # event of its ring
     looks: deque[tuple[float, Counter[_Key]]] = field(default_factory=deque)  # of the last minute, CLOCK_MONOTONIC
 
     def add(self, now: float, found: Counter[_Key]) -> None:
@@ -56,40 +48,11 @@ class _OfRun:
         return sum(found[key] for _, found in self.looks)
 
 
-class FailedOpens:
-    """Of all recorded runs."""
+def failed_opens(of: FailedOpens, records: np.ndarray, run_number: int, now: float, redactor: Redactor) -> np.ndarray:
+    """What of a run is told (EVENT, shape (n,)), of the records (map_layout.RECORDED, shape (n,)) that are new.
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._of: dict[int, _OfRun] = {}  # by run number
-        self._next = 0.0
-
-    def forget(self) -> None:
-        """Nobody wants to know of them."""
-        self._of.clear()
-
-    def look(self, now: float) -> np.ndarray:
-        """Events (EVENT, shape (n,)) of paths that have failed since the last look; `now` is time.monotonic()."""
-        sensor = getattr(self._node.tracer.sensors.get("recorder"), "sensor", None)
-        if now < self._next or not isinstance(sensor, Recorder):
-            return _NONE
-        self._next = now + LOOK_SECONDS
-        runs = self._node.runs
-        known, self._of = self._of, {}
-        redactor, found = Redactor(MOST_SECONDS), []
-        for run in runs.living().tolist():
-            slot, number = int(runs.state["kernel_slot"][run]), int(runs.rows["run_number"][run])
-            if slot >= 0 and not runs.rows["final"][run]:
-                of = self._of[number] = known.get(number, _OfRun())
-                records, of.last = sensor.rare_since(slot, of.last)
-                if len(records):
-                    found.append(_events(of, records, number, now, redactor))
-        events: np.ndarray = np.concatenate([_NONE, *found])
-        return events
-
-
-def _events(of: _OfRun, records: np.ndarray, run_number: int, now: float, redactor: Redactor) -> np.ndarray:
-    """What of a run is told, of the records (map_layout.RECORDED, shape (n,)) that are new."""
+    `now` is time.monotonic().
+    """
     opens = records[
         (records["kind"] == lib.RECORDED_FAILED)
         & (records["subject"] == lib.RECORDED_PATH)

@@ -18,19 +18,19 @@ from condor_joblens.agent.levels import policy_input
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.triggers.actions import Actions
 from condor_joblens.agent.triggers.early_events import EarlyEvents
-from condor_joblens.agent.triggers.failed_opens import FailedOpens
 from condor_joblens.agent.triggers.limits import Bucket
+from condor_joblens.agent.triggers.recorded_events import RecordedEvents
 from condor_joblens.agent.triggers.sieve import Sieve
 from condor_joblens.common import files
 from condor_joblens.jobs.sandbox import job_uid
-from condor_joblens.model.events import EventKind
+from condor_joblens.model.events import TOLD_TO_TRIGGERS
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
 from condor_joblens.policy.child_process import Start
 from condor_joblens.policy.file_failures import ENOUGH, Faults
 from condor_joblens.policy.trigger_answers import Did, Failed, Loaded
 from condor_joblens.policy.trigger_client import Files, TriggerClient
-from condor_joblens.policy.trigger_kinds import KINDS, METRIC, PROCESSES
+from condor_joblens.policy.trigger_kinds import KINDS, METRIC, PROCESSES, RECORDED
 
 ASIDE = "triggers.aside"
 """In the run folder: a line for each file of triggers that failed too often, for `joblens status` and `doctor`."""
@@ -53,7 +53,7 @@ class Triggers:
         self._aside: dict[str, str] = {}
         self._told: dict[int, bool] = {}  # run_number -> whether its name was known; of this child
         self._child = 0  # the one that was told, counted as TriggerClient.lives counts
-        self._failed_opens = FailedOpens(levels.node)
+        self._recorded = RecordedEvents(levels.node)
         self._sieve = Sieve(())
         self._places: list[int] = []  # of policy_input.PATHS: the numbers of a row
         self._bucket = Bucket(MOST_EVENTS, 1.0)
@@ -82,6 +82,7 @@ class Triggers:
         self._publish_aside()
         events = self._levels.output.events
         events.listener, events.wants_processes = (self.heard, True) if triggers else (None, False)
+        events.wanted_kinds = TOLD_TO_TRIGGERS if triggers else frozenset()
 
     def stop(self) -> None:
         """Ends the child."""
@@ -132,7 +133,7 @@ class Triggers:
         self._do_held()
         if loaded is None:
             return
-        self._tell_failed_opens()
+        self._tell_recorded()
         node = self._levels.node
         runs = node.runs.living()
         over = sorted(self._told.keys() - set(node.runs.rows["run_number"][runs].tolist()))
@@ -147,11 +148,12 @@ class Triggers:
         for first in range(0, max(1, len(runs)), ROWS_AT_A_TIME):
             self._send_rows(client, runs[first : first + ROWS_AT_A_TIME], over if first == 0 else [])
 
-    def _tell_failed_opens(self) -> None:
-        if self._sieve.wants(EventKind.FAILED_OPEN):
-            self.heard(self._failed_opens.look(time.monotonic()))
+    def _tell_recorded(self) -> None:
+        wanted = self._levels.output.events.wanted_kinds & RECORDED
+        if wanted:
+            self.heard(self._recorded.look(time.monotonic(), wanted))
         else:
-            self._failed_opens.forget()
+            self._recorded.forget()
 
     def receive(self) -> None:
         """Does what handlers want done."""
@@ -182,7 +184,8 @@ class Triggers:
             self._sieve = Sieve(client.loaded.handlers)
             places = {path: place for place, path in enumerate(policy_input.PATHS)}
             self._places = [places[path] for path in client.loaded.paths if path in places]
-            self._levels.output.events.wants_processes = any(KINDS.get(kind) in PROCESSES for kind in kinds)
+            events, wanted = self._levels.output.events, {KINDS[kind] for kind in kinds if kind in KINDS}
+            events.wants_processes, events.wanted_kinds = bool(wanted & PROCESSES), TOLD_TO_TRIGGERS & wanted
         return client.loaded
 
     def _do_held(self) -> None:
@@ -230,7 +233,7 @@ class Triggers:
                 self._told.pop(number, None)
 
     def _say_lost(self, client: TriggerClient) -> None:
-        lost = self._lost + client.lost
+        lost = self._lost + client.lost + self._recorded.untold
         if lost > self._said_lost:
             self._levels.node.log_once(
                 f"triggers were not asked about {lost - self._said_lost} events: they are behind"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from condor_joblens.model.events import EventKind
 from condor_joblens.policy.trigger_answers import Handler, How, Test
 from condor_joblens.policy.trigger_kinds import KINDS
 
@@ -55,7 +56,9 @@ class Sieve:
         self._filters: dict[int, list[list[_Passes]]] = {}
         for name, kind in KINDS.items():
             filters = [
-                [_passes(test) for test in each.tests if _is_known(test)] for each in handlers if each.kind == name
+                [_passes(test) for test in each.tests if _is_known(test, kind)]
+                for each in handlers
+                if each.kind == name
             ]
             self._wanted[kind] = bool(filters)
             if filters and all(filters):
@@ -110,7 +113,9 @@ def _any_passes(columns: _Columns, filters: list[list[_Passes]]) -> np.ndarray:
     return found
 
 
-def _is_known(test: Test) -> bool:
+def _is_known(test: Test, kind: EventKind) -> bool:
+    if kind is EventKind.EXCEPTION and test.field == "exception":  # its text has further parts
+        return False
     return test.field in _TEXTS or test.field in _NUMBERS
 
 

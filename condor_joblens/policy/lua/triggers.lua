@@ -5,7 +5,7 @@ local debug, error, ipairs, load, pairs, pcall, rawequal = debug, error, ipairs,
 local setmetatable, tostring, type = setmetatable, tostring, type
 local byte, find, format, gmatch, gsub, lower, sub, unpack = string.byte, string.find, string.format, string.gmatch, string.gsub, string.lower, string.sub, string.unpack
 local concat = table.concat
-local host, INSTRUCTIONS, SIZE, places, formats, kinds, not_yet, errors, known_list = ...
+local host, INSTRUCTIONS, SIZE, places, formats, kinds, errors, signals, ends, known_list = ...
 
 local ERROR, holds, nearest = host.ERROR, host.holds, host.nearest
 local MAX_HANDLERS, MAX_ACTS, MAX_FAILS = 100, 20, 20
@@ -71,9 +71,9 @@ local PROCESSES = "exec exit oom"
 fields.kind = function() return words[kind] end
 fields.time = function() return kind == METRIC and now or time() end
 names[1], names[2] = "Kind", "Time"
-field("Pid", PROCESSES .. " traceback", function() local id = pid() if id > 0 then return id end end)
+field("Pid", PROCESSES .. " traceback function command exception signal refused", function() local id = pid() if id > 0 then return id end end)
 field("ParentPid", PROCESSES, function() local id = parent() if id > 0 then return id end end)
-field("Program", PROCESSES .. " failed_open", program)
+field("Program", PROCESSES .. " failed_open signal refused", program)
 field("CommandLine", "exec", text)
 field("ExitCode", "exit end", function() local s = status() if s >= 0 and s & 127 == 0 then return s >> 8 & 255 end end)
 field("ExitSignal", "exit end", function() local s = status() if s >= 0 and s & 127 ~= 0 then return s & 127 end end)
@@ -90,9 +90,48 @@ field("Artifact", "artifact", text)
 field("Bytes", "artifact", value)
 field("HangSuspected", "hang", function() return value() == 1 end)
 field("HangCause", "hang", text)
-field("Exception", "traceback", text)
 field("Path", "failed_open", text)
-field("Error", "failed_open", function() return errors[status()] or "error " .. status() end)
+field("Error", "failed_open refused", function() return errors[status()] or "error " .. status() end)
+
+
+-- Of a text with several parts, which lines divide, the one with this number; nil if it is empty.
+local function part(number)
+    return function()
+        local whole, from = text(), 1
+        if not whole then return end
+        for _ = 2, number do
+            local line = find(whole, "\n", from, true)
+            if not line then return end
+            from = line + 1
+        end
+        local found = sub(whole, from, (find(whole, "\n", from, true) or 0) - 1)
+        if found ~= "" then return found end
+    end
+end
+
+field("Thread", "function exception", function() local id = parent() if id > 0 then return id end end)
+field("Function", "function", part(1))
+field("Caller", "function", part(2))
+field("Arguments", "function", part(3))
+field("Result", "function", program)
+field("Depth", "function", value)
+field("Seconds", "function command", function() local s = lived() if s == s then return s end end)
+field("Ended", "function command", function()
+    if kind == kinds["function"] then return ends["function"][status() + 1] end
+    return ends.command[limit() + 1]
+end)
+field("Words", "command", text)
+field("Script", "command", program)
+field("Line", "command", function() local line = value() if line > 0 then return line end end)
+field("Status", "command", function() local s = status() if s >= 0 then return s end end)
+local first_part = part(1)
+field("Exception", "traceback exception", function() return kind == kinds.traceback and text() or first_part() end)
+field("From", "exception", part(2))
+field("Text", "exception", part(3))
+field("Signal", "signal", function() return signals[value()] or "signal " .. value() end)
+field("Sender", "signal", text)
+field("SenderPid", "signal", function() local id = parent() if id > 0 then return id end end)
+field("Address", "refused", text)
 
 local function unknown(what, name, list)
     local set = {}
@@ -379,7 +418,6 @@ local function on(what, filter, call)
     if not loading then error("on is for the file, not for its handlers", 2) end
     if rawequal(call, nil) then filter, call = {}, filter end
     if type(what) ~= "string" or not (kinds[what] or what == METRIC) then
-        if type(what) == "string" and not_yet[what] then error(format("on(%q): %s", what, not_yet[what]), 2) end
         local all = {metric = true}
         for word in pairs(kinds) do all[word] = true end
         error("on takes a kind of event, not " .. host.shown(what) .. nearest(what, all), 2)

@@ -152,6 +152,11 @@ class Recorder(CloserSensor):
 
     # -- slots ----------------------------------------------------------------------------------------------
 
+    def for_traces(self) -> list[int]:
+        """Descriptors of its maps (map_layout.RECORDER_MAPS); none if it is not loaded."""
+        loaded = self.loaded
+        return [loaded.maps[name] for name in map_layout.RECORDER_MAPS] if loaded is not None and self.rows else []
+
     def start(self, slot: int) -> bool:
         """Records a slot that was described, from nothing on; false if it was not, or all rows are in use."""
         if slot not in self._described:

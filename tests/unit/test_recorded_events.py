@@ -1,7 +1,9 @@
-"""Failed opens of one path, for triggers: from the flight recorder's rings, counted by path and minute."""
+"""What triggers are told of the flight recorder's rings: failed opens by path and minute, signals, refused connects."""
 
 from __future__ import annotations
 
+import errno
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,11 @@ import pytest
 from condor_joblens.tracer._bpf import lib
 from trigger_node import TriggerNode
 
-from condor_joblens.agent.triggers import failed_opens
-from condor_joblens.agent.triggers.failed_opens import LOOK_SECONDS, MOST_TOLD, WINDOW_SECONDS, FailedOpens
+from condor_joblens.agent.triggers import recorded_events
+from condor_joblens.agent.triggers.failed_opens import MOST_TOLD, WINDOW_SECONDS
+from condor_joblens.agent.triggers.recorded_events import LOOK_SECONDS, MOST_OF_KIND, RecordedEvents
 from condor_joblens.common.system_calls import numbers
+from condor_joblens.model.events import EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import text
 from condor_joblens.tracer import map_layout
@@ -52,6 +56,16 @@ class Rings:
         record["text"] = np.frombuffer(behind.ljust(record["text"].nbytes // count, b"\0"), record["text"].dtype)[0]
         self.new.setdefault(run, []).append(record)
 
+    def happens(self, run: int, count: int = 1, text: bytes = b"", **fields: Any) -> None:
+        """Records with these fields."""
+        record: np.ndarray = np.zeros(count, map_layout.RECORDED)
+        record["time_ns"], record["program"], record["pid"] = self.now * 1e9, b"fit", 44
+        record["text_bytes"] = len(text)
+        record["text"] = np.frombuffer(text.ljust(record["text"].nbytes // count, b"\0"), record["text"].dtype)[0]
+        for name, value in fields.items():
+            record[name] = value
+        self.new.setdefault(run, []).append(record)
+
     def _since(self, slot: int, number: int) -> tuple[np.ndarray, int]:
         found = self.new.pop(slot, [])
         records = np.concatenate(found) if found else np.zeros(0, map_layout.RECORDED)
@@ -70,17 +84,17 @@ def rings(it: TriggerNode) -> Rings:
     return Rings(it)
 
 
-def look(rings: Rings, opens: FailedOpens, after: float = LOOK_SECONDS) -> list[tuple[int, str, int]]:
+def look(rings: Rings, opens: RecordedEvents, after: float = LOOK_SECONDS) -> list[tuple[int, str, int]]:
     """Run number, path and count of what is told at the next look."""
     rings.now += after
-    told = opens.look(rings.now)
+    told = opens.look(rings.now, {EventKind.FAILED_OPEN})
     return [(int(each["run_number"]), text(each["text"]), int(each["value"])) for each in told]
 
 
 def test_a_path_is_counted_for_a_minute_and_told_when_it_fails_again(rings: Rings) -> None:
     run, other = rings.begin(), rings.begin("2.0")
     first, second = rings.it.made.node.runs.rows["run_number"][[run, other]].tolist()
-    opens = FailedOpens(rings.it.made.node)
+    opens = RecordedEvents(rings.it.made.node)
     rings.fails(run, b"/data/a", 40)
     rings.fails(run, b"/data/b")
     rings.fails(other, b"/data/a", 3)
@@ -94,7 +108,7 @@ def test_a_path_is_counted_for_a_minute_and_told_when_it_fails_again(rings: Ring
 
 def test_what_is_no_open_or_long_ago_is_not_counted(rings: Rings) -> None:
     run = rings.begin()
-    opens = FailedOpens(rings.it.made.node)
+    opens = RecordedEvents(rings.it.made.node)
     rings.fails(run, b"/data/a", 7, call=STAT)
     rings.fails(run, b"/data/a", 7, age=WINDOW_SECONDS)
     assert look(rings, opens) == []
@@ -102,7 +116,7 @@ def test_what_is_no_open_or_long_ago_is_not_counted(rings: Rings) -> None:
 
 def test_of_a_job_that_fails_everywhere_so_many_paths_are_told(rings: Rings) -> None:
     run = rings.begin()
-    opens = FailedOpens(rings.it.made.node)
+    opens = RecordedEvents(rings.it.made.node)
     for number in range(500):
         rings.fails(run, b"/data/%d" % number)
     rings.fails(run, b"/data/often", 2)
@@ -112,7 +126,7 @@ def test_of_a_job_that_fails_everywhere_so_many_paths_are_told(rings: Rings) -> 
 
 def test_a_path_is_shown_without_secrets_and_escaped(rings: Rings) -> None:
     run = rings.begin()
-    opens = FailedOpens(rings.it.made.node)
+    opens = RecordedEvents(rings.it.made.node)
     rings.fails(run, b"/data/\x1b[2J")
     rings.fails(run, b"--password=hunter22222")
     paths = sorted(path for _, path, _ in look(rings, opens))
@@ -120,7 +134,7 @@ def test_a_path_is_shown_without_secrets_and_escaped(rings: Rings) -> None:
 
 
 def test_the_trigger_that_ships_notes_it(it: TriggerNode, rings: Rings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_opens, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(recorded_events, "LOOK_SECONDS", 0.0)
     rings.now = time.monotonic()
     run = rings.begin()
     it.load((SHIPPED.name, SHIPPED.read_text()))
@@ -133,6 +147,49 @@ def test_the_trigger_that_ships_notes_it(it: TriggerNode, rings: Rings, monkeypa
     it.settle()
     assert it.note(run) == "100 failed opens in a minute: ENOENT /data/run7.root"
     assert it.sent() == [(SHIPPED.name, "fit of alice fails to open one path: ENOENT", 0)]
+
+
+SIGNAL = {"kind": lib.RECORDED_SIGNAL, "value": signal.SIGTERM}
+BY_NAME = {"subject": lib.RECORDED_NAME, "other": 12}
+ADDRESS = {"subject": lib.RECORDED_ADDRESS}
+
+
+def test_a_signal_is_told_with_who_sent_it(rings: Rings) -> None:
+    run = rings.begin()
+    rings.happens(run, text=b"condor_starter\0\0", **SIGNAL, **BY_NAME)
+    rings.happens(run, kind=lib.RECORDED_SIGNAL, value=signal.SIGSEGV)
+    first, second = RecordedEvents(rings.it.made.node).look(rings.now + 5, {EventKind.SIGNAL})
+    assert (first["pid"], first["parent_pid"], text(first["program"])) == (44, 12, "fit")
+    assert text(first["text"]) == "condor_starter" and first["value"] == signal.SIGTERM
+    assert (second["value"], second["parent_pid"], text(second["text"])) == (signal.SIGSEGV, 0, "")
+    assert abs(float(first["time"]) + 5 - time.time()) < 60
+
+
+def test_a_connect_that_failed_at_once_or_later_is_told_and_one_within_the_machine_is_not(rings: Rings) -> None:
+    run = rings.begin()
+    to = b"\x02\0\x01\xbb\xc0\0\x02\0" + bytes(8)  # 192.0.2.0:443
+    connect = {"kind": lib.RECORDED_FAILED, "other": numbers()["connect"], **ADDRESS}
+    rings.happens(run, text=to, value=errno.ECONNREFUSED, **connect)
+    rings.happens(run, text=to, value=errno.ETIMEDOUT, kind=lib.RECORDED_REFUSED, **ADDRESS)
+    rings.happens(run, text=b"\x01\0/run/socket", value=errno.ENOENT, **connect)
+    rings.fails(run, b"/data/a")
+    told = RecordedEvents(rings.it.made.node).look(rings.now + 5, {EventKind.REFUSED})
+    assert [(text(each["text"]), each["exit_code"]) for each in told] == [
+        ("192.0.2.0:443", errno.ECONNREFUSED),
+        ("192.0.2.0:443", errno.ETIMEDOUT),
+    ]
+
+
+def test_of_many_signals_the_last_ones_are_told_and_the_others_are_counted(it: TriggerNode, rings: Rings) -> None:
+    run = rings.begin()
+    rings.now = time.monotonic()
+    rings.happens(run, MOST_OF_KIND + 3, **SIGNAL)
+    it.load(("a.lua", 'on("signal", {Signal = "SIGTERM"}, function(event, run) run:send(event.Program) end)'))
+    it.triggers.tick()
+    it.settle()
+    assert it.sent()[0] == ("a.lua", "fit", 0)
+    it.triggers.tick()
+    assert any("triggers were not asked about 3 events" in line for line in it.made.log)
 
 
 def test_without_a_trigger_that_wants_them_nobody_looks(it: TriggerNode, rings: Rings) -> None:
