@@ -8,13 +8,14 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from agent_node import Made, make
 from traced_samples import BEGUN, content
 
-from condor_joblens.agent import function_traces
+from condor_joblens.agent import function_traces, traces
 from condor_joblens.agent.function_traces import FunctionTraces, described
 from condor_joblens.agent.levels import function_tracing, level_arbiter, policy_decisions
 from condor_joblens.agent.output import run_artifacts
@@ -30,6 +31,7 @@ from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.profiles import traced_commands
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 from condor_joblens.shm.ring import EventWriter
+from condor_joblens.tracer.sensors import Recorder
 from condor_joblens.tracing import followers, for_triggers
 from condor_joblens.tracing import standing_messages as messages
 from condor_joblens.tracing.standing_messages import Listed, Sums
@@ -304,6 +306,26 @@ def test_triggers_are_told_calls_if_one_wants_them(node: Node) -> None:
     listen(node)
     node.all.tick()
     assert b'"tell": []' in asked(node)
+
+
+def test_a_trace_waits_a_moment_for_the_flight_recorder(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    sensor: Any = MagicMock(spec=Recorder, rows=4, loaded=None, missing={})
+    node.made.node.tracer.sensors = {"recorder": MagicMock(sensor=sensor)}  # type: ignore[misc]
+    run = node.begin("reco:fit")
+    node.all.tick()
+    assert not node.starts.begun
+    sensor.loaded, sensor.places = MagicMock(), (16, 48)
+    sensor.for_traces.return_value = [5, 6, 7]
+    node.made.node.runs.state["kernel_slot"][run] = 3
+    node.all.tick()
+    assert node.starts.begun == [(run, ("reco:fit",))]
+    assert node.starts._recorder(run) == ({"recorder": {"slot": 3, "places": [16, 48]}}, [5, 6, 7])
+    sensor.loaded = None
+    other = node.begin("reco:fit", job="2.0")
+    node.all.tick()
+    monkeypatch.setattr(traces, "RECORDER_SECONDS", 0.0)
+    node.all.tick()
+    assert node.starts.begun[1:] == [(other, ("reco:fit",))]
 
 
 def test_what_cpp_throws_is_traced_for_triggers_and_nothing_is_kept(node: Node) -> None:
