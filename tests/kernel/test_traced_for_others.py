@@ -123,3 +123,19 @@ def test_commands_are_told_and_recorded_before_the_shell_is_killed(
         ("kill -9 $$", 5, "not seen"),
     ]
     assert events["exit_code"][-3:].tolist() == [1, 127, -1] and set(events["program"]) == {b"job.sh"}
+
+
+def test_a_command_that_is_counted_alone_is_recorded(
+    traces: Traces,
+    open_folder: Path,  # noqa: F811
+) -> None:
+    recorder = traces.record()
+    with script(traces.slot, "true one two\nfalse\n", open_folder) as process:
+        channel = traces.begin("bash", seconds=0, stands=True, reading=1e-9, saved=0.0)
+        said = channel.recv(1 << 16)
+        while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
+            said = channel.recv(1 << 16)
+        process.communicate("go\n", timeout=SECONDS)
+        told = recorded(recorder, traces, lib.RECORDED_COMMAND)
+        channel.close()
+    assert [(each.about, each.result) for each in told] == [("true one two", "line 2"), ("false", "line 3")]

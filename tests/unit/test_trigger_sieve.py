@@ -27,6 +27,9 @@ FIELDS = {
     "oom": ("Program", "MemoryBytes", "LimitBytes"),
     "hang": ("HangSuspected", "HangCause"),
     "failed_open": ("Path", "Count", "Error", "Program"),
+    "exception": ("Exception", "From", "Pid"),
+    "command": ("Words", "Script", "Status", "Pid"),
+    "signal": ("Signal", "Sender", "Program"),
 }
 
 
