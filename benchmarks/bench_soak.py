@@ -46,6 +46,7 @@ from results import Section  # noqa: E402
 from condor_joblens.jobs.run_table import Ended  # noqa: E402
 from condor_joblens.model.events import EventKind  # noqa: E402
 from condor_joblens.profiles import pprof  # noqa: E402
+from condor_joblens.profiles.profile import NOT_LOOKED_AT  # noqa: E402
 from condor_joblens.shm.artifact_header import HEADER_BYTES  # noqa: E402
 from condor_joblens.shm.reader import Reader  # noqa: E402
 from condor_joblens.shm.ring import EventReader  # noqa: E402
@@ -74,8 +75,8 @@ READER, LOOKERS = "condor_joblens.profiling.sample_reader", "condor_joblens.prof
 SAY_EVERY = 30.0
 """Seconds between two lines of how far it is."""
 
-UNKNOWN = "(unknown code)"
-"""The frame of an address whose process was not known (profiling/names.py)."""
+UNKNOWN = ("(unknown code)", NOT_LOOKED_AT.function)
+"""Functions of frames of which nothing is known (profiling/names.py)."""
 
 KEY_BYTES = 512
 SETTLE = 12.0
@@ -214,7 +215,7 @@ def in_artifacts(place: Ground, since: float) -> tuple[int, float]:
             profile = pprof.decode(path.read_bytes()[HEADER_BYTES:])
             total += profile.samples
             for stack, count in profile.stacks.items():
-                known += count * (stack.frames[-1].function != UNKNOWN)
+                known += count * (stack.frames[-1].function not in UNKNOWN)
     return total, 100 * known / max(1, total)
 
 

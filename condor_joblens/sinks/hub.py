@@ -32,8 +32,8 @@ from condor_joblens.sinks import (
 from condor_joblens.sinks.compression import gzipped_pieces
 from condor_joblens.sinks.hub_artifacts import ArtifactPosts, Waiting
 
-_SECONDS = 10.0  # for the connection, and for each piece of an answer
-_WHOLE_SECONDS = 30.0  # for a request, from the connection to the end of the answer
+_SECONDS = 10.0  # for the connection
+_WHOLE_SECONDS = 30.0  # for a request, from the connection to the end of the answer, which comes when the store has all
 _MOST_BYTES = 4 << 20  # of lines in a post, before gzip; the hub takes 16 MiB
 _MOST_ANSWER = 64 << 10  # as it comes: nothing is unpacked
 _LONGEST_PAUSE = 60.0
@@ -264,6 +264,7 @@ class _Connection(http.client.HTTPConnection):
             self.end()
         if self._context is not None:
             plain = self._context.wrap_socket(plain, server_hostname=self.host)
+        plain.settimeout(_WHOLE_SECONDS)
         self.sock = plain
 
     def end(self) -> None:
