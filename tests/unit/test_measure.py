@@ -396,4 +396,4 @@ def test_every_collector_names_the_columns_that_it_fills_and_no_two_the_same(it:
     by_traces = {name for name in measure.COLUMNS if name.startswith("trace_")}  # agent.function_traces, as told
     by_peeks = {name for name in measure.COLUMNS if name.startswith("peek_")}  # agent.peeks, as told
     assert set(measure.COLUMNS) - set(names) == by_policies | by_traces | by_peeks
-    assert (len(by_traces), len(by_peeks)) == (7, 4)
+    assert (len(by_traces), len(by_peeks)) == (8, 4)
