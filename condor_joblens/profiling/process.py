@@ -211,6 +211,11 @@ class Process:
     def _ends(self) -> list[int]:
         return [mapping.end for mapping in self.mappings]
 
+    def forget_mappings(self) -> None:
+        """They are read anew when one is asked for: memory that it has got since is not among those that are known."""
+        for name in ("mappings", "_ends"):
+            self.__dict__.pop(name, None)
+
     def mapping_from(self, start: int) -> Mapping | None:
         """The part of its memory that begins there now; the others are not looked at."""
         first = f"{start:08x}-"

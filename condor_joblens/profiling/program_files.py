@@ -22,7 +22,7 @@ from condor_joblens.common import descriptors
 from condor_joblens.profiling import debug_files, python, users_mounts
 from condor_joblens.profiling._eh_frame import ffi
 from condor_joblens.profiling.process import Mapping, Process, both_ends
-from condor_joblens.profiling.python import Interpreter
+from condor_joblens.profiling.python import NO_NAME, Interpreter
 from condor_joblens.profiling.reader_messages import MOST_MAPPINGS
 from condor_joblens.profiling.symbols import Files, paths_of
 from condor_joblens.profiling.thrown import Exceptions
@@ -124,9 +124,16 @@ class Pythons:
 
         Empty texts: another one is there now.
         """
-        interpreter = self._found[pid][1] if pid in self._found else self._find(Process(pid))
+        if pid not in self._found:
+            self._find(Process(pid))
+        process, interpreter = self._found.get(pid, (None, None))
+        are_mappings_old = True
         for asked in codes:
             code = interpreter.code_as(*asked) if interpreter is not None else None
+            if process is not None and interpreter is not None and are_mappings_old and code in (None, NO_NAME):
+                process.forget_mappings()  # it may lie in memory that came later
+                are_mappings_old = False
+                code = interpreter.code_as(*asked)
             told: list[Any] = []
             if code is not None:
                 table = code.line_table if len(code.line_table) <= MOST_LINE_TABLE else b""

@@ -70,7 +70,8 @@ def ended(pool: Pool, cluster: int, programs: int) -> Ad:
 @contextlib.contextmanager
 def unremovable(pool: Pool, slot: str) -> Iterator[str]:
     """The cgroup of the slot can't be removed; what it is called."""
-    folder = pool.shell(f"ls -d {CGROUPS}/*{slot} {CGROUPS}/*{slot}.slice 2>/dev/null || true").strip()
+    found = pool.shell(f"ls -d {CGROUPS}/*{slot} {CGROUPS}/*{slot}.slice 2>/dev/null || true").split()
+    folder = found[-1]  # with .slice, if there is one: another test may have left a cgroup without
     pool.shell(f"mount --bind {folder} {folder}")
     try:
         yield folder
