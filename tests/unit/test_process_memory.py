@@ -6,6 +6,7 @@ import mmap
 import os
 
 from condor_joblens.profiling._eh_frame import ffi
+
 from condor_joblens.profiling.process import Process
 
 
