@@ -14,8 +14,8 @@
 #include "failed.bpf.h"
 #include "running.bpf.h"
 
-IO_MAP(jl_io_failing, struct io_failing);	/* rows */
-IO_MAP(jl_io_failed, struct io_failures);	/* rows × FAILING */
+MAPPED_ARRAY(jl_io_failing, struct io_failing);	/* rows */
+MAPPED_ARRAY(jl_io_failed, struct io_failures);	/* rows × FAILING */
 
 enum { STDERR = 2, PIECES = 12, PIECE_BYTES = 256, COMPONENT_BYTES = 128, COMPONENTS = 16, ADDRESS_BYTES = 28 };
 

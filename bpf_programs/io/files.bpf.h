@@ -39,7 +39,7 @@ struct {
 
 /* What a CPU remembers of superblocks; a superblock's address can be another's a second later, so the agent makes it
  * forget all of them with every round. */
-IO_MAP(jl_io_supers, struct io_superblocks);	/* CPUs */
+MAPPED_ARRAY(jl_io_supers, struct io_superblocks);	/* CPUs */
 
 /* Room that the stack has not, for each CPU and each program that can interrupt another. */
 enum { SCRATCH_OF_CALLS, SCRATCH_OF_SWITCH, SCRATCH_OF_URING, SCRATCH_OF_SLEEPERS, SCRATCHES };

@@ -4,23 +4,15 @@
 #define JOBLENS_IO_BPF_H
 
 #include "slots.bpf.h"
+#include "mapped_array.bpf.h"
 #include "call_arguments.bpf.h"
 #include "joblens_io.h"
 #include "syscalls.h"
 
-#define IO_MAP(name, type_of_value)				\
-	struct {						\
-		__uint(type, BPF_MAP_TYPE_ARRAY);		\
-		__uint(map_flags, BPF_F_MMAPABLE);		\
-		__uint(max_entries, 1);				\
-		__type(key, u32);				\
-		__type(value, type_of_value);			\
-	} name SEC(".maps")
-
-IO_MAP(jl_io_counters, struct io_counters);	/* rows × CPUs */
-IO_MAP(jl_io_running, struct io_running);	/* CPUs */
-IO_MAP(jl_io_waiting, struct io_waiting);	/* threads */
-IO_MAP(jl_io_node, struct io_node);	/* one */
+MAPPED_ARRAY(jl_io_counters, struct io_counters);	/* rows × CPUs */
+MAPPED_ARRAY(jl_io_running, struct io_running);	/* CPUs */
+MAPPED_ARRAY(jl_io_waiting, struct io_waiting);	/* threads */
+MAPPED_ARRAY(jl_io_node, struct io_node);	/* one */
 
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Winitializer-overrides"

@@ -31,7 +31,7 @@ enum {	/* include/uapi/linux/io_uring.h */
 	 BIT(IORING_OP_LINK_TIMEOUT) | BIT(IORING_OP_CLOSE) | BIT(IORING_OP_PROVIDE_BUFFERS) |		\
 	 BIT(IORING_OP_REMOVE_BUFFERS))
 
-IO_MAP(jl_io_uring, struct io_uring_counters);	/* rows */
+MAPPED_ARRAY(jl_io_uring, struct io_uring_counters);	/* rows */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct io_kiocb___before_6_14 { struct task_struct *task; };

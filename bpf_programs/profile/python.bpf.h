@@ -49,7 +49,7 @@ static long look_at_state(u32 index, struct state_search *search)
 
 struct python_walk { struct walk *walk; struct python_process *python; u64 frame; };
 
-/* What python.py does likewise, for whom a name is to be read. Any change here is one there. */
+/* As in python_identity.py, which compares it before a name is told. Any change here is one there. */
 static __always_inline u64 mixed_in(u64 mixed, u64 word)
 {
 	mixed = (mixed ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -74,7 +74,7 @@ static __always_inline u64 part_of_bytes(struct walk *walk, u64 address, u64 byt
 /* Of a text: its own hash, which Python makes of all of it. Most names have one, of those that have none it is -1. */
 static __always_inline u64 part_of_text(struct walk *walk, struct python_process *python, u64 text)
 {
-	enum { KIND = 7, COMPACT = 8, ASCII = 16 };
+	enum { KIND = 7, ASCII = 16 };
 	struct { u64 length, hash; u32 state; } head;
 	u64 data = text + python->text_data;
 	u32 state;

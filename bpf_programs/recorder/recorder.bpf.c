@@ -39,7 +39,7 @@ const volatile struct recorder_constants constants = {
 #define PLACES constants.places
 #include "rings.bpf.h"
 
-RECORDER_MAP(jl_recorder, struct recorder_node);
+MAPPED_ARRAY(jl_recorder, struct recorder_node);
 
 /* What a CPU remembers of cgroups: which slots they are. jl_rec_call alone uses it, and never meets itself there. */
 enum { GROUPS = 64 };

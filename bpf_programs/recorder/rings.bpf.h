@@ -6,20 +6,12 @@
 #ifndef JOBLENS_RINGS_BPF_H
 #define JOBLENS_RINGS_BPF_H
 
+#include "mapped_array.bpf.h"
 #include "joblens_recorder.h"
 
-#define RECORDER_MAP(name, type_of_value)			\
-	struct {						\
-		__uint(type, BPF_MAP_TYPE_ARRAY);		\
-		__uint(map_flags, BPF_F_MMAPABLE);		\
-		__uint(max_entries, 1);				\
-		__type(key, u32);				\
-		__type(value, type_of_value);			\
-	} name SEC(".maps")
-
-RECORDER_MAP(jl_rec_jobs, struct recorded_job);	/* slots */
-RECORDER_MAP(jl_rec_rows, struct recorder_row);	/* rows */
-RECORDER_MAP(jl_records, struct recorded);		/* rows × places of both rings */
+MAPPED_ARRAY(jl_rec_jobs, struct recorded_job);	/* slots */
+MAPPED_ARRAY(jl_rec_rows, struct recorder_row);	/* rows */
+MAPPED_ARRAY(jl_records, struct recorded);		/* rows × places of both rings */
 
 static __always_inline struct recorded_job *job_of(u32 slot)
 {
