@@ -19,6 +19,7 @@ import stat
 from typing import Any
 
 from condor_joblens.common import descriptors
+from condor_joblens.common.pace import Pace
 from condor_joblens.profiling import debug_files, python, users_mounts
 from condor_joblens.profiling._eh_frame import ffi
 from condor_joblens.profiling.process import Mapping, Process, both_ends
@@ -48,6 +49,10 @@ MAPPINGS_AT_ONCE = 25
 
 MOST_LINE_TABLE = 30_000
 """Bytes of a code object's line table that are told; a function with more has no lines."""
+
+AGAIN_AT_ONCE, AGAIN_A_SECOND = 50, 1.0
+"""How often a job's mappings are read anew, if its functions are where nothing was known: in a row, and from then on.
+A job can have a hundred thousand mappings, and functions that are gone at once."""
 
 MOST_PYTHONS = 100
 """Processes with a Python whose memory can be asked for, the latest."""
@@ -91,6 +96,7 @@ class Pythons:
     def __init__(self) -> None:
         self._files = Files()
         self._found: dict[int, tuple[Process, Interpreter]] = {}
+        self._again = Pace(AGAIN_AT_ONCE, AGAIN_A_SECOND)
 
     def tell(self, channel: socket.socket, process: Process) -> None:
         """Tells which Python is in the process, where it keeps what, and which code runs functions of Python.
@@ -127,13 +133,14 @@ class Pythons:
         if pid not in self._found:
             self._find(Process(pid))
         process, interpreter = self._found.get(pid, (None, None))
-        are_mappings_old = True
+        may_look_again = True
         for asked in codes:
             code = interpreter.code_as(*asked) if interpreter is not None else None
-            if process is not None and interpreter is not None and are_mappings_old and code in (None, NO_NAME):
-                process.forget_mappings()  # it may lie in memory that came later
-                are_mappings_old = False
-                code = interpreter.code_as(*asked)
+            if process is not None and interpreter is not None and may_look_again and code in (None, NO_NAME):
+                may_look_again = False
+                if self._again.may(""):
+                    process.forget_mappings()  # it may lie in memory that came later
+                    code = interpreter.code_as(*asked)
             told: list[Any] = []
             if code is not None:
                 table = code.line_table if len(code.line_table) <= MOST_LINE_TABLE else b""
