@@ -78,8 +78,8 @@ def test_a_job_s_numbers_come_from_proc_and_say_so(without_bpf: Pool, request: p
     assert running["Memory"]["ResidentBytes"] > 5 << 20
     pool.shell(f"touch {END}", user="alice")
     (ended,) = pool.wait_ended(cluster)
-    usage = ended["JobLensUsage"]
-    if not is_final(usage):  # on a busy node the starter can look first: its node has the last numbers
+    usage = ended.get("JobLensUsage")
+    if not usage or not is_final(usage):  # on a busy node the starter can look first: its node has the last numbers
         usage = pool.last_usage_on_node(cluster)
     check(usage, json.loads(pool.output(cluster)))
     told = pool.run("joblens", "doctor", check=False).stdout
@@ -115,12 +115,13 @@ def test_jobs_are_counted_when_their_wrapper_calls(pool: Pool) -> None:
     """The wrapper is answered at once, and what it did itself is not its job's."""
     with joblensd_with(pool, "JOBLENS_SOURCE = procfs"):
         cluster = pool.submit("executable = /bin/sh\narguments = \"-c 'sleep 6; head -c 1000000 /dev/zero'\"\nqueue 3")
-        usages = [ad["JobLensUsage"] for ad in pool.wait_ended(cluster)]
+        pool.wait_ended(cluster)
+        usages = [pool.last_usage_on_node(cluster, process) for process in range(3)]
         assert len({usage["Run"] for usage in usages}) == 3
         for usage in usages:
             # the shell read its own libraries after the answer; the wrapper's shell and helper read more than that
             assert usage["Io"]["CallReadBytes"] < 2_000_000
-            assert is_final(usage) or usage["Process"]["Live"] > 0
+            assert is_final(usage)
 
 
 def is_final(usage: Ad) -> bool:
