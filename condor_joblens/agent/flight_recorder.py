@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import selectors
-import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from condor_joblens.agent.node import Node
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
-from condor_joblens.agent.reader_answer import ReaderAnswer
-from condor_joblens.common import descriptors, files
+from condor_joblens.agent.reader_processes import ReaderProcesses
+from condor_joblens.common import files
 from condor_joblens.common.own_process import HelperLost
-from condor_joblens.common.process_starter import Process, ProcessStarter
+from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.common.user_names import nobodys
 from condor_joblens.jobs.death_sentence import Raised
 from condor_joblens.model.metrics import text
@@ -71,19 +70,6 @@ class NotRecorded(NotTagged):
     """There are none."""
 
 
-@dataclass(eq=False)
-class _Reading:
-    """A copy that is made words of."""
-
-    path: str
-    size: int  # bytes of the copy
-    about: Artifact
-    channel: socket.socket
-    process: Process
-    answer: ReaderAnswer
-    until: float  # CLOCK_MONOTONIC
-
-
 class FlightRecorder:
     """Copies of jobs' rings, until they are artifacts."""
 
@@ -94,18 +80,17 @@ class FlightRecorder:
         self._node, self._artifacts, self._raised = node, artifacts, raised
         self._folder = os.path.join(node.config.run_dir, FOLDER)
         self._waiting: dict[str, int] = {}  # path -> bytes, in their order
-        self._reading: list[_Reading] = []
-        self._readers: ProcessStarter | None = None
-        self._selector: selectors.BaseSelector | None = None
+        self._being_read: dict[str, int] = {}  # the same of those that are made words of
+        self._readers = ReaderProcesses(MOST_READERS, PATIENCE)
         self._number = 0
         self._asked: dict[int, float] = {}  # run number -> CLOCK_MONOTONIC, of what owners have asked for lately
 
     def open(self, readers: ProcessStarter | None, selector: selectors.BaseSelector) -> None:
         """From now on copies are made words of, those of an earlier joblensd as well. No `readers`: nobody can."""
-        self._readers, self._selector = readers, selector
+        self._readers.open(readers, selector)
         if readers is None:
             return
-        selector.register(readers, selectors.EVENT_READ, self._reports)
+        selector.register(readers, selectors.EVENT_READ, lambda: self._reports(readers, selector))
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(self._folder)):
                 path = os.path.join(self._folder, name)
@@ -170,16 +155,13 @@ class FlightRecorder:
 
     def tick(self, now: float) -> None:
         """Once a round; `now` is time.monotonic()."""
-        for reading in [each for each in self._reading if now >= each.until]:
-            self._node.log_once("a job's last events are not kept: what makes words of them takes too long")
-            reading.process.kill()
-            self._done(reading, b"")
+        self._readers.tick(now)
         self._next()
 
     def _check_room(self, more: int) -> None:
-        waiting = sum(self._waiting.values()) + sum(each.size for each in self._reading)
+        waiting = sum(self._waiting.values()) + sum(self._being_read.values())
         if waiting + more > MOST_BYTES:
-            count = len(self._waiting) + len(self._reading)
+            count = len(self._waiting) + len(self._being_read)
             raise NotTagged(f"{count} copies of jobs' last events wait to be read here")
 
     def _keep_copy(self, copy: bytes) -> None:
@@ -193,72 +175,68 @@ class FlightRecorder:
         self._waiting[path] = len(copy)
         self._next()
 
-    # -- the process that makes words of them ---------------------------------------------------------------------
+    # -- the processes that make words of them --------------------------------------------------------------------
 
     def _next(self) -> None:
-        while self._waiting and len(self._reading) < MOST_READERS and self._readers is not None:
+        while self._waiting and self._readers.has_place:
             path = next(iter(self._waiting))
             size = self._waiting.pop(path)
             try:
-                self._begin(path, size)
+                self._begin(path)
             except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
                 self._node.log_once(f"a job's last events are not kept: {error}")
                 _remove(path)
+            else:
+                self._being_read[path] = size
 
-    def _begin(self, path: str, size: int) -> None:
-        assert self._readers is not None and self._selector is not None
+    def _begin(self, path: str) -> None:
         copy = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             about = _about(json.loads(os.pread(copy, recorder_reader.HEAD_BYTES, 0)))
-            channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            channel.setblocking(False)
-            with theirs:
-                process = self._readers.start(theirs)
-            descriptors.send(channel, b"copy", [copy])
+            answered = functools.partial(self._answered, path, about)
+            self._readers.begin(b"copy", [copy], last_events.MOST_KEPT_BYTES, time.monotonic(), answered)
         finally:
             os.close(copy)
-        answer = ReaderAnswer(channel, last_events.MOST_KEPT_BYTES)
-        reading = _Reading(path, size, about, channel, process, answer, time.monotonic() + PATIENCE)
-        self._reading.append(reading)
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._receive(reading))
 
-    def _receive(self, reading: _Reading) -> None:
-        if reading not in self._reading:
-            return
-        made = reading.answer.receive()
-        if made is not None:
-            self._done(reading, made)
-            self._next()
-
-    def _done(self, reading: _Reading, made: bytes) -> None:
-        assert self._selector is not None
-        self._reading.remove(reading)
-        self._selector.unregister(reading.channel)
-        reading.channel.close()
-        _remove(reading.path)
+    def _answered(self, path: str, about: Artifact, made: bytes, why: str) -> None:
+        del self._being_read[path]
+        _remove(path)
         with contextlib.suppress(OSError):  # others wait there
             os.rmdir(self._folder)
-        if not made:
-            self._node.log_once("a job's last events are not kept: what makes words of them has failed")
-            return
+        if why:
+            self._say(about, why)
+        else:
+            self._keep(about, made)
+        self._next()
+
+    def _say(self, about: Artifact, why: str) -> None:
+        """Why a job's last events are not kept, in the log and, as long as its run is there, in its Note."""
+        note = f"its last events are not kept: {why}"
+        self._node.log_once(f"{about.slot}: run {about.run}: {note}")
+        for run in self._node.runs.living():
+            if self._node.runs.rows["run_number"][run] == about.run_number:
+                self._node.handles[run].notes["last events"] = note
+                self._node.update_note(run)
+
+    def _keep(self, about: Artifact, made: bytes) -> None:
+        """The first of a run, and the newest."""
         store = self._artifacts.store
         kept = [
             stored
-            for stored in store.stored(reading.about.run_number)
-            if stored.run == reading.about.run and stored.name.endswith(f".{last_events.KIND}")
+            for stored in store.stored(about.run_number)
+            if stored.run == about.run and stored.name.endswith(f".{last_events.KIND}")
         ]
         if len(kept) >= MOST_OF_RUN:
             store.delete(kept[1].name)
-        self._artifacts.keep_about(reading.about, [made])
+        self._artifacts.keep_about(about, [made])
 
-    def _reports(self) -> None:
-        assert self._readers is not None and self._selector is not None
+    def _reports(self, readers: ProcessStarter, selector: selectors.BaseSelector) -> None:
         try:
-            self._readers.receive()
+            readers.receive()
         except HelperLost as lost:
             self._node.log(f"{lost}: no job's last events are kept until joblensd is started anew")
-            self._selector.unregister(self._readers)
-            self._readers = None
+            selector.unregister(readers)
+            self._readers.open(None, selector)
 
 
 def _about(told: dict[str, Any]) -> Artifact:

@@ -12,16 +12,14 @@ import dataclasses
 import json
 import os
 import selectors
-import socket
 import time
 from dataclasses import dataclass, field
 
 from condor_joblens.agent.levels import policy_input, python_tracing
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
-from condor_joblens.agent.reader_answer import ReaderAnswer
-from condor_joblens.common import descriptors
-from condor_joblens.common.process_starter import Process, ProcessStarter
+from condor_joblens.agent.reader_processes import ReaderProcesses
+from condor_joblens.common.process_starter import ProcessStarter
 from condor_joblens.control.verbs import Refused
 from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.profiles import traced_calls
@@ -61,20 +59,10 @@ class _Recorded:
     rings: list[int] = field(default_factory=list)  # descriptors
     begun: list[float] = field(default_factory=list)  # epoch seconds
     next_at: float = 0.0  # CLOCK_MONOTONIC
+    is_being_read: bool = False
     is_over: bool = False
     kept: str = ""  # name of the artifact
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class _Reading:
-    recorded: _Recorded
-    channel: socket.socket
-    process: Process
-    answer: ReaderAnswer
-    begun: float
-    ended: float  # epoch seconds
-    until: float  # CLOCK_MONOTONIC
 
 
 class PythonCalls:
@@ -84,13 +72,11 @@ class PythonCalls:
         """Nothing is recorded until `open`."""
         self._levels, self._artifacts = levels, artifacts
         self._recorded: dict[int, _Recorded] = {}  # by number of the run
-        self._reading: list[_Reading] = []
-        self._readers: ProcessStarter | None = None
-        self._selector: selectors.BaseSelector | None = None
+        self._readers = ReaderProcesses(MOST_READERS, PATIENCE)
 
     def open(self, readers: ProcessStarter | None, selector: selectors.BaseSelector) -> None:
         """From now on it can be. No `readers`: it can't. Who serves `readers` learns how they ended."""
-        self._readers, self._selector = readers, selector
+        self._readers.open(readers, selector)
 
     def give(self, run: int, pid: int, version: str) -> tuple[dict[str, str], int]:
         """What its answer says (commands/python.py), and a new ring for a process of the run. Raises Refused."""
@@ -104,15 +90,22 @@ class PythonCalls:
             ring = python_ring.create()
         except (Refused, OSError) as error:
             note = f"not all Pythons' calls are recorded: {error}"
-            if note not in recorded.notes and len(recorded.notes) < MOST_NOTES_OF_RUN:
-                recorded.notes.append(note)
-                self._levels.inputs[run].python_trouble = f"{ATTRIBUTE}: {note}"
-                python_tracing.update(self._levels, run)
+            if self._note(recorded, note):
                 self._levels.node.log_once(f"{self._levels.node.describe(run)}: process {pid}: {note}")
             raise Refused(str(error)) from None
         recorded.rings.append(ring)
         recorded.begun.append(time.time())
         return python_tracing.what_of_calls(self._levels, run), ring
+
+    def _note(self, recorded: _Recorded, note: str) -> bool:
+        """Says it in the job's Note, once, and not for ever more. Whether it was said now."""
+        if note in recorded.notes or len(recorded.notes) >= MOST_NOTES_OF_RUN:
+            return False
+        recorded.notes.append(note)
+        if not recorded.is_over:
+            self._levels.inputs[recorded.run].python_trouble = f"{ATTRIBUTE}: {note}"
+            python_tracing.update(self._levels, recorded.run)
+        return True
 
     def _of(self, run: int) -> _Recorded:
         number = int(self._levels.node.runs.rows["run_number"][run])
@@ -127,7 +120,7 @@ class PythonCalls:
 
     def _why_not(self, recorded: _Recorded, version: str) -> str:
         """Why a Python gets no ring; empty if it gets one. The words are the same for each such Python."""
-        if self._readers is None:
+        if not self._readers.can_be_had:
             return "JobLensdLog says why"
         parts = version.split(".")
         numbers = tuple(int(part) for part in parts[:2] if part.isdigit() and len(part) < 4)
@@ -158,25 +151,20 @@ class PythonCalls:
 
     def tick(self, now: float) -> None:
         """Once a round; `now` is time.monotonic()."""
-        for reading in [each for each in self._reading if now >= each.until]:
-            reading.process.kill()
-            self._done(reading, b"")
-        busy = [id(each.recorded) for each in self._reading]
+        self._readers.tick(now)
         for number, recorded in list(self._recorded.items()):
             if not recorded.is_over:
                 self._look(recorded, number)
-            if id(recorded) in busy:
+            if recorded.is_being_read:
                 continue
             if not recorded.is_over and self._is_refused(recorded.run):
                 self._close(recorded)
-            if not recorded.rings:
-                if recorded.is_over:
-                    del self._recorded[number]
-            elif (recorded.is_over or now >= recorded.next_at) and len(self._reading) < MOST_READERS:
+            is_due = recorded.is_over or now >= recorded.next_at
+            if recorded.rings and is_due and self._readers.has_place:
                 recorded.next_at = now + EVERY
-                if recorded.is_over:
-                    del self._recorded[number]
                 self._read(recorded, now)
+            if recorded.is_over and not recorded.rings:
+                del self._recorded[number]
 
     def _is_refused(self, run: int) -> bool:
         """Whether its policies have decided that the run's calls are not to be recorded, or nobody's are any more."""
@@ -194,27 +182,31 @@ class PythonCalls:
 
     def _read(self, recorded: _Recorded, now: float) -> None:
         """Begins to. The rings of a run that is over are closed here: who reads them has them."""
-        assert self._readers is not None and self._selector is not None
-        ended = time.time()
-        begun = min(recorded.begun)
+        begun, ended = min(recorded.begun), time.time()
         about = python_ring.About(recorded.begun, ended, time.time() - time.monotonic(), recorded.notes)
-        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel.setblocking(False)
+        request = CALLS + json.dumps(dataclasses.asdict(about)).encode()
+
+        def answered(made: bytes, why: str) -> None:
+            recorded.is_being_read = False
+            if why:
+                self._say(recorded, why)
+            else:
+                self._keep(recorded, made, begun, ended)
+
         try:
-            with theirs:
-                process = self._readers.start(theirs)
-            descriptors.send(channel, CALLS + json.dumps(dataclasses.asdict(about)).encode(), recorded.rings)
+            self._readers.begin(request, recorded.rings, traced_calls.MOST_BYTES, now, answered)
+            recorded.is_being_read = True
         except OSError as error:
-            channel.close()
-            self._levels.node.log_once(f"calls of a job's Pythons are not kept: {error}")
-            return
+            self._say(recorded, str(error))
         finally:
             if recorded.is_over:
                 self._close(recorded)
-        answer = ReaderAnswer(channel, traced_calls.MOST_BYTES)
-        reading = _Reading(recorded, channel, process, answer, begun, ended, now + PATIENCE)
-        self._reading.append(reading)
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._receive(reading))
+
+    def _say(self, recorded: _Recorded, why: str) -> None:
+        """Why a reading has kept nothing, in the log and, as long as the run goes on, in its Note."""
+        note = f"calls of its Pythons are not kept: {why}"
+        self._note(recorded, note)
+        self._levels.node.log_once(f"{recorded.about.slot}: run {recorded.about.run}: {note}")
 
     @staticmethod
     def _close(recorded: _Recorded) -> None:
@@ -222,23 +214,9 @@ class PythonCalls:
             os.close(ring)
         recorded.rings, recorded.begun = [], []
 
-    def _receive(self, reading: _Reading) -> None:
-        if reading not in self._reading:
-            return
-        made = reading.answer.receive()
-        if made is not None:
-            self._done(reading, made)
-
-    def _done(self, reading: _Reading, made: bytes) -> None:
-        assert self._selector is not None
-        self._reading.remove(reading)
-        self._selector.unregister(reading.channel)
-        reading.channel.close()
-        if not made:
-            self._levels.node.log_once("calls of a job's Pythons are not kept: what reads them has failed")
-            return
-        recorded = reading.recorded
-        about = dataclasses.replace(recorded.about, begun=reading.begun, ended=reading.ended)
+    def _keep(self, recorded: _Recorded, made: bytes, begun: float, ended: float) -> None:
+        """In place of what was kept of the run before."""
+        about = dataclasses.replace(recorded.about, begun=begun, ended=ended)
         kept = self._artifacts.keep_about(about, [made], is_new=not recorded.kept)
         if kept is None:
             return

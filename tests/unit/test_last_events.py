@@ -326,7 +326,8 @@ def test_a_reader_that_fails_costs_the_copy_alone(made: Made) -> None:
     made.agent.recorder.open(readers, selector)  # type: ignore[arg-type]
     made.agent.recorder.tag_if_recorded(run, "death")
     served(made.agent.recorder, readers, selector)
-    assert contents(made) == [] and "has failed" in made.log[0]
+    assert contents(made) == [] and made.node.describe(run) in made.log[0]
+    assert text(made.node.runs.rows["note"][run]) == "its last events are not kept: what reads it has failed"
 
 
 def test_a_reader_that_hangs_is_ended(made: Made) -> None:

@@ -85,8 +85,8 @@ def turn_until(calls: PythonCalls, is_so: Callable[[], object], now: float) -> N
     while not is_so():
         assert time.monotonic() < until
         calls.tick(now)
-        assert calls._selector is not None
-        for key, _ in calls._selector.select(0.05):
+        assert calls._readers._selector is not None
+        for key, _ in calls._readers._selector.select(0.05):
             key.data()
 
 
@@ -101,7 +101,7 @@ def test_what_a_ring_has_is_kept_now_and_then_and_at_the_end_once(made: Made, ca
     write(ring)
     now = time.monotonic()
     calls.tick(now)
-    assert not calls._reading
+    assert not calls._readers._readings
     turn_until(calls, lambda: kept(calls), now + python_calls.EVERY + 1)
     first = kept(calls)[0].name
     made.node.runs.rows["final"][run] = True
@@ -192,7 +192,7 @@ def test_a_reader_that_fails_costs_what_it_reads_alone(
     calls.give(run, 5, "3.13.1")
     monkeypatch.setattr(recorder_reader, "MODULE", "nothing.like.it")
     made.node.runs.rows["final"][run] = True
-    turn_until(calls, lambda: not calls._recorded and not calls._reading, time.monotonic())
+    turn_until(calls, lambda: not calls._recorded and not calls._readers._readings, time.monotonic())
     assert not kept(calls)
 
 
@@ -212,11 +212,11 @@ def test_a_reader_that_jobs_of_a_full_node_leave_little_cpu_is_waited_for(
     made.node.runs.rows["final"][run] = True
     now = time.monotonic()
     calls.tick(now)
-    (reading,) = calls._reading
+    (reading,) = calls._readers._readings
     calls.tick(now + 300)
     reading.process.send_signal(signal.SIGCONT)  # type: ignore[attr-defined]
     turn_until(calls, lambda: kept(calls), now + 300)
-    assert not calls._reading
+    assert not calls._readers._readings
 
 
 def test_a_reader_that_never_answers_is_ended(made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,21 @@ def test_a_reader_that_never_answers_is_ended(made: Made, calls: PythonCalls, mo
     now = time.monotonic()
     calls.tick(now)
     calls.tick(now + python_calls.PATIENCE + 1)
-    assert not calls._reading and not calls._recorded and started[0].wait(SECONDS) == -signal.SIGKILL
+    assert not calls._readers._readings and not calls._recorded and started[0].wait(SECONDS) == -signal.SIGKILL
+
+
+def test_a_reader_that_fails_is_said_in_the_note_of_its_run_alone(
+    made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reader, "start", lambda self, channel: subprocess.Popen(["false"], stdin=channel))
+    run, other = begin(made), begin(made)
+    for each in (run, other):
+        write(calls.give(each, 5, "3.13.1")[1])
+    calls._recorded[int(made.node.runs.rows["run_number"][other])].next_at += 3600
+    said = "calls of its Pythons are not kept: what reads it has failed"
+    turn_until(calls, lambda: said in text(made.node.runs.rows["note"][run]), time.monotonic() + python_calls.EVERY + 1)
+    assert said not in text(made.node.runs.rows["note"][other])
+    assert [each for each in made.log if said in each and made.node.describe(run) in each]
 
 
 def test_what_was_recorded_before_the_level_was_refused_is_forgotten(made: Made, calls: PythonCalls) -> None:
@@ -243,4 +257,4 @@ def test_what_was_recorded_before_the_level_was_refused_is_forgotten(made: Made,
     calls.tick(time.monotonic())
     with pytest.raises(OSError):
         os.fstat(ring)
-    assert not calls._reading
+    assert not calls._readers._readings
