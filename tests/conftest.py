@@ -106,12 +106,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, and `make check` leaves it to `make test`")
     config.addinivalue_line(
+        "markers", "sampled(count): `make test` runs it with so many of its parameters, `make soak` with all"
+    )
+    config.addinivalue_line(
         "markers", "soak: takes long or keeps the machine busy; `make test` has a small example of it"
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen = [item for item in items if bool(item.get_closest_marker("soak")) == config.getoption("--soak")]
+    if config.getoption("--soak"):
+        chosen = [item for item in items if item.get_closest_marker("soak") or item.get_closest_marker("sampled")]
+    else:
+        chosen = in_sample([item for item in items if not item.get_closest_marker("soak")])
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
+
+
+def in_sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Without what is left out of tests that are marked sampled. What is taken is spread evenly, each time the same."""
+    alike: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            alike.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for each in alike.values():
+        (count,) = each[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
+        left_out.update(each)
+        left_out.difference_update(each[number * len(each) // count] for number in range(min(count, len(each))))
+    return [item for item in items if item not in left_out]

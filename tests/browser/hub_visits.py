@@ -38,6 +38,9 @@ _EACH = [(scheme, wide) for scheme in ("light", "dark") for wide in (390, 1200)]
 LOOKS = _EACH if IS_WHOLE else [("light", 390), ("dark", 1200)]
 """Themes and widths in pixels."""
 
+ONE_LOOK = LOOKS if IS_WHOLE else LOOKS[1:]
+"""For pages that differ little from others."""
+
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}{% x %}"
 SERVER = "fs7.example.org"
 PEOPLE = """

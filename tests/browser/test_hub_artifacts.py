@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hub_visits import PATIENCE, Hub, Node, axe, deliver, hub, job_path, send, visit
+from hub_visits import ONE_LOOK, PATIENCE, Hub, Node, axe, deliver, hub, job_path, send, visit
 from playwright.sync_api import expect
 from profile_samples import HOSTILE, hostile, profile
 
@@ -39,7 +39,7 @@ def opened(one: Any, name: str) -> Any:
     return page
 
 
-@pytest.mark.parametrize("scheme, wide", [("light", 390), ("dark", 1200)])
+@pytest.mark.parametrize("scheme, wide", ONE_LOOK)
 def test_axe_finds_no_barrier_on_pages_of_artifacts(
     filled: Hub,
     visit: Any,

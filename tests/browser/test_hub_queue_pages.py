@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hub_visits import HOSTILE, IS_WHOLE, LOOKS, PATIENCE, Hub, HubSink, axe, deliver, hub, make, visit
+from hub_visits import HOSTILE, IS_WHOLE, ONE_LOOK, PATIENCE, Hub, HubSink, axe, deliver, hub, make, visit
 from test_hub_hostile import PAYLOADS
 
 from condor_joblens.sinks import Record, RecordKind
@@ -55,7 +55,7 @@ def test_nothing_of_hostile_text_runs(hub: Hub, visit: Any) -> None:
         assert "joblensRan" in page.locator("main").inner_text() or path != "/jobs?state=held"
 
 
-@pytest.mark.parametrize("scheme, wide", LOOKS)
+@pytest.mark.parametrize("scheme, wide", ONE_LOOK)
 def test_axe_finds_no_barrier(scheme: str, wide: int, hub: Hub, visit: Any, axe: str) -> None:
     tell(hub, [("81.0", "hold", "held", HOSTILE), ("81.1", "submit", "idle", ""), ("81.2", "execute", "running", "")])
     one = visit(color_scheme=scheme)

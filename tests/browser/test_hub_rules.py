@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hub_visits import PATIENCE, Hub, axe, hub, send, visit
+from hub_visits import ONE_LOOK, PATIENCE, Hub, axe, hub, send, visit
 from playwright.sync_api import expect
 
 from condor_joblens.hub.rules.alarms import Alarm
@@ -26,7 +26,7 @@ def fire(hub: Hub, *alarms: Alarm, red: bool = True) -> None:
     Firings(hub.folder / "kept").see("failures", red, alarms, time.time())
 
 
-@pytest.mark.parametrize("scheme, wide", [("light", 390), ("dark", 1200)])
+@pytest.mark.parametrize("scheme, wide", ONE_LOOK)
 def test_an_administrator_sees_rules_and_firings_with_their_evidence(
     hub: Hub, visit: Any, axe: str, scheme: str, wide: int
 ) -> None:

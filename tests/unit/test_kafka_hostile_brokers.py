@@ -173,11 +173,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_confined, "PATIENCE_SECONDS", 4.0)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_hostile_broker_costs_no_memory_and_no_thread(how: str, serve: Callable[[Talk], str]) -> None:
     survived(made(serve(HOSTILE[how]), []))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rounds", [1_000_000, 2_147_483_647])
 def test_a_login_that_takes_many_rounds(rounds: int, serve: Callable[[Talk], str], tmp_path: Path) -> None:
     """SCRAM's are the broker's choice."""
@@ -233,6 +235,7 @@ TLS: dict[str, Callable[[Path], Talk]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", TLS)
 def test_a_hostile_tls_peer_costs_no_memory_and_no_thread(
     how: str, serve: Callable[[Talk], str], certificates: Path
@@ -259,6 +262,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", BESIDE)
 def test_the_page_answers_beside_a_hostile_backend(how: str, serve: Callable[[Talk], str], tmp_path: Path) -> None:
     name, knob, form, talk = BESIDE[how]

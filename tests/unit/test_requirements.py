@@ -178,6 +178,7 @@ def test_from_a_bundle_it_is_installed_without_a_network(node: Node) -> None:
 
 @pytest.mark.slow
 @needs_venv
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("umask", [0o077, 0])
 def test_whatever_umask_root_has_all_can_read_what_is_installed_and_root_alone_change_it(
     node: Node, umask: int

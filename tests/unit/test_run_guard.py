@@ -184,14 +184,17 @@ class Injected(Exception):
 
 
 @pytest.mark.slow
-def test_an_exception_at_any_call_on_a_runs_way_costs_that_run_alone(made: Callable[[], Made]) -> None:
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("part", range(4))
+def test_an_exception_at_any_call_on_a_runs_way_costs_that_run_alone(part: int, made: Callable[[], Made]) -> None:
+    """In `make test` at every fourth call."""
     victim = 0
     user_names.nobodys()  # joblensd looks that up at its start, and once
     sound, called = made(), dict[str, None]()
     traced(lambda: live(sound), lambda frame, name: called.update({name: None}) if is_of(frame, victim) else None)
     expected = others(sound)
     assert len(expected) == 2 and len(called) > 60, "the way is walked"
-    for name in called:
+    for name in list(called)[part::4]:
         node = made()
 
         def fail(frame: FrameType, at: str, name: str = name) -> None:

@@ -112,6 +112,7 @@ def events(count: int) -> list[Record]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["otlp", "opensearch", "hub"])
 @pytest.mark.parametrize("how", HANDSHAKES)
 def test_a_hostile_handshake_ends(how: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
