@@ -215,6 +215,7 @@ def cpu_seconds(slot: Slot) -> float:
     return int(words[words.index("usage_usec") + 1]) * 1e-6
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("level", [Level.BASIC, Level.IO, Level.PROFILE])
 def test_of_many_jobs_that_do_nothing_the_one_that_hangs_is_told(
     level: Level,

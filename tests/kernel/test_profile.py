@@ -330,6 +330,7 @@ def test_samples_from_before_a_process_was_known_have_names(
     raise AssertionError(f"samples of unknown code each time: {leaves}")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", ["C++", "Python"])
 def test_a_job_in_a_loop_without_end_is_told_to_be_in_the_same_places(
     slot: Slot, profiled: Profiled, tmp_path: Path, way: str

@@ -260,6 +260,7 @@ def get_no_memory(profiled: Profiled) -> None:
     in_child(act)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("fault", "said"),
     [(kill, "has ended"), (hang, "hangs"), (get_no_memory, "has ended")],
@@ -293,6 +294,7 @@ def test_what_is_lost_with_a_reader_is_declared(
     assert [seen for seen in profiled.seen if seen[1]] == [(RUN, found.lost)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_unloaded", [False, True], ids=["another reader", "nobody"])
 def test_the_last_part_of_a_job_that_ends_without_a_reader_is_declared(
     slot: Slot, profiled: Profiled, programs: dict[str, Path], is_unloaded: bool

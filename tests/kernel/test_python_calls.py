@@ -508,6 +508,7 @@ def test_of_a_limited_function_the_first_calls_are_counted(inside: Inside) -> No
     assert functions["often"].seconds["CoveredSeconds"] < functions["rarely"].seconds["CoveredSeconds"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("inside", (*OLD, *NEW), indirect=True)
 def test_scripts_do_the_same(inside: Inside) -> None:
     with Giver(inside.folder, values=True) as giver:

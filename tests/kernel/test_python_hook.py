@@ -61,6 +61,7 @@ def inside(request: pytest.FixtureRequest) -> Iterator[Inside]:
         yield found
 
 
+@pytest.mark.sampled(2)
 def test_scripts_do_the_same_and_their_ends_are_told(inside: Inside) -> None:
     python, told = [f"/usr/bin/python{inside.version}"], []
     with Hearer(inside.folder) as hearer:

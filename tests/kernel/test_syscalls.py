@@ -97,7 +97,7 @@ def of(slot: Slot, group: str) -> dict[str, float]:
         pytest.param("local", 500_000, marks=pytest.mark.disk),
         ("tmpfs", 500_000),
         ("overlay", 500_000),
-        ("cvmfs", 100_000),  # its server is another process, which each of them asks
+        ("cvmfs", 25_000),  # its server is another process, which each of them asks
     ],
 )
 def test_a_million_reads_and_writes_are_counted_by_file_system(
