@@ -1,4 +1,4 @@
-"""Traces that stand for the life of runs at level trace (levels/function_tracing.py): begun, ended, and heard.
+"""Traces that stand for the life of runs at level trace (levels/standing_requests.py): begun, ended, and heard.
 
 What their processes say comes from the job in the end, so it is checked. Sums go into the run's row; what is to be kept
 is an artifact, into which joblensd does not look.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from condor_joblens.agent import trace_places
-from condor_joblens.agent.levels import function_tracing
+from condor_joblens.agent.levels import standing_requests
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.node import open_cgroup
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
@@ -71,7 +71,7 @@ class Standing:
 class FunctionTraces:
     """All of the node. What of it is of functions is in the methods that shell_traces.py has in another way."""
 
-    kind, content_type, subject = traced_calls.KIND, traced_calls.CONTENT_TYPE, "function"
+    what, kind, content_type = standing_requests.FUNCTIONS, traced_calls.KIND, traced_calls.CONTENT_TYPE
     tells, one_by_one = EventKind.FUNCTION, "calls"
     """What triggers are told one by one: its kind, and a word for people."""
 
@@ -90,11 +90,11 @@ class FunctionTraces:
 
     def asked(self, run: int) -> bool:
         """Whether a trace of it stands for the run's life, or may come to stand."""
-        return bool(function_tracing.asked(self._levels, run))
+        return bool(self.what.asked(self._levels, run))
 
     def wanted(self, levels: Levels, run: int) -> tuple[str, ...]:
         """The SPECs that are to be traced of the run now."""
-        return function_tracing.wanted(levels, run)
+        return self.what.wanted(levels, run)
 
     def request(self, place: Place) -> dict[str, float]:
         """What more its process is told at the begin."""
@@ -146,11 +146,11 @@ class FunctionTraces:
             gone = self._to_go(place) if len(self._running) >= MOST_AT_ONCE else None
             self._start(run, place)
         except (Refused, OSError) as error:
-            self._trouble(run, f"no {self.subject} is traced: {error}")
+            self._trouble(run, f"no {self.what.subject} is traced: {error}")
             return
         if gone is not None:
             self._say(
-                gone, f"no {self.subject} is traced any more: a job of another user, who has fewer, has its place"
+                gone, f"no {self.what.subject} is traced any more: a job of another user, who has fewer, has its place"
             )
             self._end(gone)
             self._not_before[gone.number] = time.monotonic() + AGAIN_SECONDS
@@ -281,12 +281,7 @@ class FunctionTraces:
         """The run's note says it, and nothing of what it said of this before."""
         sent = self._levels.inputs.get(run)
         if sent is not None:
-            self.note(run, f"{ATTRIBUTE}: {text}" if text else "")
-
-    def note(self, run: int, text: str) -> None:
-        """What the run's note says of it."""
-        self._levels.inputs[run].trace_trouble = text
-        function_tracing.update(self._levels, run)
+            self.what.say(self._levels, run, f"{ATTRIBUTE}: {text}" if text else "")
 
     def tell(self, number: int, said: bytes) -> bool:
         """Tells the trace of the run with this number; False if it does not listen now."""

@@ -6,7 +6,7 @@ import json
 
 from condor_joblens.agent import script_shares
 from condor_joblens.agent.function_traces import FunctionTraces, Standing
-from condor_joblens.agent.levels import word_tracing
+from condor_joblens.agent.levels import standing_requests
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.agent.script_shares import ScriptShares
@@ -21,7 +21,7 @@ _COLUMNS = "trace_commands", "trace_failed_commands", "trace_commands_counted_al
 class ShellTraces(FunctionTraces):
     """All of the node."""
 
-    kind, content_type, subject = traced_commands.KIND, traced_commands.CONTENT_TYPE, "script"
+    what, kind, content_type = standing_requests.SHELLS, traced_commands.KIND, traced_commands.CONTENT_TYPE
     tells, one_by_one = EventKind.COMMAND, "commands"
 
     def __init__(self, levels: Levels, artifacts: RunArtifacts) -> None:
@@ -48,14 +48,6 @@ class ShellTraces(FunctionTraces):
         self._told[place.number] = share
         return {**share, "saved": self._shares.saved(place.whose, count)}
 
-    def asked(self, run: int) -> bool:
-        """Whether its scripts are traced for the run's life, or may come to be."""
-        return bool(word_tracing.SHELLS.asked(self._levels, run))
-
-    def wanted(self, levels: Levels, run: int) -> tuple[str, ...]:
-        """What is to be traced of the run now."""
-        return word_tracing.SHELLS.wanted(levels, run)
-
     def base(self, run: int) -> tuple[int, int, float]:
         """What its row has of traces before this one."""
         rows = self._levels.node.runs.rows
@@ -70,7 +62,3 @@ class ShellTraces(FunctionTraces):
         rows = self._levels.node.runs.rows
         for column, base, since in zip(_COLUMNS, standing.base, (sums.commands, sums.failed, sums.alone)):
             rows[column][run] = int(base) + since
-
-    def note(self, run: int, text: str) -> None:
-        """What the run's note says of it."""
-        word_tracing.SHELLS.say(self._levels, run, text)

@@ -17,7 +17,7 @@ from traced_samples import BEGUN, content
 
 from condor_joblens.agent import function_traces, traces
 from condor_joblens.agent.function_traces import FunctionTraces, described
-from condor_joblens.agent.levels import function_tracing, level_arbiter, policy_decisions
+from condor_joblens.agent.levels import level_arbiter, policy_decisions, standing_requests
 from condor_joblens.agent.output import run_artifacts
 from condor_joblens.agent.traces import Traces
 from condor_joblens.common import descriptors
@@ -194,7 +194,7 @@ def test_before_anybody_has_decided_nothing_is_traced(node: Node) -> None:
     run = node.begin("reco:fit")
     node.made.levels.inputs[run].is_decided = False
     node.all.tick()
-    assert not node.starts.begun and function_tracing.note(node.made.levels, run) == ""
+    assert not node.starts.begun and standing_requests.FUNCTIONS.note(node.made.levels, run) == ""
 
 
 def test_it_ends_when_the_level_is_lowered_and_counts_go_on_when_it_comes_back(node: Node) -> None:

@@ -15,13 +15,12 @@ import numpy as np
 
 from condor_joblens.agent.levels import (
     apply_level,
-    function_tracing,
     missing_level,
     peeking,
     periods,
     python_tracing,
     ranks,
-    word_tracing,
+    standing_requests,
 )
 from condor_joblens.agent.levels.budgets import JobLimits, Over, Quotas, within, within_quotas
 from condor_joblens.agent.levels.level_state import Levels
@@ -340,8 +339,7 @@ def explain(levels: Levels, run: int) -> None:
             until = time.time() + float(state["trigger_until"]) - time.monotonic()
     notes["budget"] = _budget_note(levels, run)
     notes[python_tracing.NOTE] = python_tracing.note(levels, run)
-    notes[function_tracing.NOTE] = function_tracing.note(levels, run)
-    notes.update({each.name: each.note(levels, run) for each in word_tracing.ALL})
+    notes.update({each.name: each.note(levels, run) for each in standing_requests.ALL})
     notes[peeking.NOTE] = peeking.note(levels, run)
     notes["until"] = f"{Level(int(state['target_level'])).word} until {time_of_day(until)}" if until > 0 else ""
     node.update_note(run)

@@ -38,8 +38,7 @@ class PolicyInput:
     ask_pause: float = 1.0  # seconds
     trace: TraceRequest = field(default_factory=TraceRequest)  # +JobLensTrace
     policy_trace: TraceRequest = field(default_factory=TraceRequest)  # what the policies want traced
-    trace_trouble: str = ""  # what is to be known of the trace of its functions (function_tracing.py)
-    word_troubles: dict[str, str] = field(default_factory=dict)  # and of those of word_tracing.py, by its word
+    trace_troubles: dict[str, str] = field(default_factory=dict)  # what is to be known of traces, by their notes' names
     peek: PeekRequest = field(default_factory=PeekRequest)  # +JobLensPeek
     peek_trouble: str = ""  # what is to be known of the variables that it asks for (agent/peeks.py)
     python_trouble: str = ""  # what is to be known of the calls of its Pythons (agent/python_calls.py)
