@@ -1,6 +1,7 @@
 """The pools that the tests of this layer share: one for each Debian suite and process of pytest.
 
-A test takes the fixture `pool`. It runs on the newest suite, marked `every_suite` also on HTCondor 23.9.
+A test takes the fixture `pool`. It runs on the newest suite, and on HTCondor 23.9 as well if it is marked
+`every_suite`: if it is about what HTCondor's versions do in ways of their own.
 The environment: SUITE=trixie runs everything on that suite; POOL=main takes the pool of `make pool`. If tests are
 distributed over processes (pytest -n), each has a pool of its own.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 
-import pytest
 from harness import Pool
 
 from condor_joblens.hub.ingest.collector import QUESTION, machines
@@ -18,7 +17,6 @@ queue
 """
 
 
-@pytest.mark.every_suite
 def test_machines_of_the_pool_with_a_job(brisk: Pool) -> None:
     cluster = brisk.submit(JOB)
     try:

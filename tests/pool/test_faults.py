@@ -78,7 +78,6 @@ def watched_again(brisk: Pool) -> Iterator[None]:
     wait_for_rows(brisk)
 
 
-@pytest.mark.every_suite
 def test_kernel_counts_on_while_joblensd_is_killed(brisk: Pool) -> None:
     """One job runs all the time, one ends and one begins in the meantime: all three have exact numbers."""
     through, ending = worker(brisk, "through"), worker(brisk, "ending")
@@ -231,7 +230,6 @@ def test_joblensd_that_cannot_work_says_why_in_one_line(brisk: Pool, wrong: str)
     assert brisk.run("joblens", "status").returncode == 0
 
 
-@pytest.mark.every_suite
 def test_job_that_ends_before_the_policies_answer_has_its_numbers(brisk: Pool) -> None:
     stopped = send(brisk, POLICY, signal.SIGSTOP)
     try:

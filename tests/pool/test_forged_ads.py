@@ -74,7 +74,6 @@ def levels(pool: Pool, cluster: int) -> list[str]:
     return re.findall(said, pool.log("JobLensdLog"))
 
 
-@pytest.mark.every_suite
 @pytest.mark.parametrize("way", WAYS)
 def test_a_capped_user_forges_neither_a_level_nor_a_name(brisk: Pool, jobs: dict[str, int], way: str) -> None:
     if brisk.suite == OLDEST and way in ("file", "all"):  # the starter can't overwrite the file that is HTCondor's own
@@ -89,7 +88,6 @@ def test_a_capped_user_forges_neither_a_level_nor_a_name(brisk: Pool, jobs: dict
     assert "4711.0" not in rows
 
 
-@pytest.mark.every_suite
 def test_an_honest_job_gets_what_it_asks_for(brisk: Pool, jobs: dict[str, int]) -> None:
     usage = brisk.until(lambda: io(brisk.usage(jobs["honest"])), "the honest job at level io")
     assert "confirmed" not in usage.get("Note", "") and "starter's" not in usage.get("Note", "")

@@ -46,7 +46,6 @@ def rows(pool: Pool) -> dict[str, Ad]:
     return {row["JobId"]: row for row in json.loads(pool.run("joblens", "status", "--json").stdout)["Jobs"]}
 
 
-@pytest.mark.every_suite
 @pytest.mark.parametrize("how", REPLACEMENTS)
 def test_job_that_replaces_its_ads_keeps_its_own_name(brisk: Pool, jobs: dict[str, int], how: str) -> None:
     cluster = jobs[f"replaced_ad {how}"]
@@ -67,7 +66,6 @@ def test_job_that_replaces_its_ads_keeps_its_own_name(brisk: Pool, jobs: dict[st
         assert usage_after_work(brisk, cluster, 11)["Run"] == own
 
 
-@pytest.mark.every_suite
 def test_cgroup_with_another_slots_name_is_the_jobs_own(brisk: Pool, jobs: dict[str, int]) -> None:
     assert usage_after_work(brisk, jobs[BORROWED], 11)["Process"]["Executed"] == 11
     assert usage_after_work(brisk, jobs["neighbour"], 1)["Process"]["Executed"] == 1

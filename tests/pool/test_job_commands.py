@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from harness import Ad, Pool
 
-pytestmark = pytest.mark.every_suite
-
 SLEEPS = "sleep 100001"
 SAYS = "until /opt/joblens/bin/joblens progress 0.3 step 3 of 10 2>/dev/null; do sleep 1; done"
 JOB = f"""

@@ -187,7 +187,6 @@ def test_self_checkpointing_job_goes_on_in_its_run(brisk: Pool, jobs: dict[str, 
     assert run["JobLensUsage"]["Process"] == process
 
 
-@pytest.mark.every_suite
 def test_jobs_in_one_slot_within_a_second_have_numbers_of_their_own(brisk: Pool, jobs: dict[str, int]) -> None:
     ads = brisk.wait_ended(jobs["in a row"])
     assert len(ads) == IN_A_ROW
@@ -199,7 +198,6 @@ def test_jobs_in_one_slot_within_a_second_have_numbers_of_their_own(brisk: Pool,
         assert usage["Process"]["Executed"] == 2 + ad["ProcId"]
 
 
-@pytest.mark.every_suite
 def test_jobs_of_a_pilot_belong_to_the_pilots_slot(brisk: Pool, jobs: dict[str, int]) -> None:
     """An inner startd makes cgroups that are called like slots, in the slot that it was given."""
     usage = wait_for_work(brisk, jobs["pilot"], programs=11)

@@ -32,7 +32,6 @@ def pool_of_images(brisk: Pool) -> Iterator[Pool]:
         yield brisk
 
 
-@pytest.mark.every_suite
 @pytest.mark.parametrize("kind", ["plain", "container"])
 def test_it_says_how_far_it_is_and_hears_what_it_is_told(pool_of_images: Pool, kind: str) -> None:
     pool, home = pool_of_images, f"{HOME}-{kind}"

@@ -160,7 +160,6 @@ def test_levels_change_while_a_job_runs_and_no_count_is_lost_or_doubled(pool: Po
     assert usage["Complete"] is True
 
 
-@pytest.mark.every_suite
 def test_an_idle_job_is_raised_for_a_while_and_a_suspended_one_is_not(pool: Pool, jobs: dict[str, int]) -> None:
     pool.until(lambda: changes(pool, jobs["hangs"]) == ["io", "basic"], "the idle job to be raised and lowered")
     (line,) = re.findall(rf"#{jobs['hangs']}\.0#.* goes from basic to io: (.*)", pool.log("JobLensdLog"))
@@ -170,7 +169,6 @@ def test_an_idle_job_is_raised_for_a_while_and_a_suspended_one_is_not(pool: Pool
     assert changes(pool, jobs["suspended"]) == []
 
 
-@pytest.mark.every_suite
 def test_a_temporary_level_does_not_begin_anew_when_the_job_goes_on_from_its_checkpoint(
     pool: Pool, jobs: dict[str, int]
 ) -> None:
@@ -231,7 +229,6 @@ def test_the_owner_and_root_watch_a_job_row_by_row_and_nobody_else_does(pool: Po
     assert (refused.returncode, "only root and the user as whom" in refused.stderr) == (1, True)
 
 
-@pytest.mark.every_suite
 def test_over_the_budget_the_youngest_steps_down_says_so_and_comes_back(pool: Pool, jobs: dict[str, int]) -> None:
     """Of the two one is at level io already, and is older."""
     young = pool.submit(f'{SLEEP}+JobLensLevel = "io"\nqueue')

@@ -96,7 +96,6 @@ def test_a_startd_that_has_no_joblens_is_listed(brisk: Pool) -> None:
         brisk.until(lambda: (now := told()) and "bare.example.org" not in now, "the collector to forget it")
 
 
-@pytest.mark.every_suite
 def test_a_node_whose_joblensd_is_gone_fails_and_is_well_again(brisk: Pool) -> None:
     brisk.until(lambda: brisk.run("pgrep", "-fo", AGENT, check=False).stdout, "joblensd")
     with brisk.without_joblensd(signal.SIGKILL):

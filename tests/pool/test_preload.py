@@ -33,7 +33,6 @@ def processes(usage: Ad) -> tuple[int, int, int]:
     return usage["Process"]["Forked"], usage["Process"]["Executed"], usage["Process"]["Exited"]
 
 
-@pytest.mark.every_suite
 @pytest.mark.parametrize("environment", [{}, {"LD_PRELOAD": f"{INSIDE}/{LIBRARY}"}], ids=["none", "harmless"])
 def test_an_honest_job_is_complete(brisk: Pool, environment: dict[str, str]) -> None:
     usage = ended(brisk, **environment)

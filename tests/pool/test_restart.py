@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 
-import pytest
 from harness import SITE_CONFIG, Pool
 from truth import WORKER, check, worked
 
@@ -37,7 +36,6 @@ def ends_exact(pool: Pool, cluster: int, name: str) -> None:
     check(pool.last_usage(cluster), pool.output(cluster))
 
 
-@pytest.mark.every_suite
 def test_all_three_begin_anew_and_a_running_job_loses_no_number(brisk: Pool) -> None:
     cluster = worker(brisk, "restart")
     before = {program: processes(brisk, program) for program in (AGENT, SUPERVISOR, PUBLISHER)}

@@ -24,7 +24,6 @@ def pool(brisk: Pool) -> Iterator[Pool]:
         yield brisk
 
 
-@pytest.mark.every_suite
 @pytest.mark.parametrize("kind", ["plain", "container"])
 def test_a_file_is_found_by_the_name_that_it_has_in_the_job(pool: Pool, kind: str) -> None:
     if kind == "container" and pool.run("which", "apptainer", check=False).returncode != 0:
