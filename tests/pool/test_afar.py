@@ -241,6 +241,7 @@ def test_doctor_looks_at_both_machines_and_what_a_restart_ends_comes_back(site: 
     site.access_point.until(lambda: site.joblens("ps", job).returncode == 0, "an answer after the restart")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "victim, reads",
     [

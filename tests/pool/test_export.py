@@ -111,6 +111,7 @@ def test_doctor_tries_each_sink(exporting: Pool) -> None:
     assert any("records.jsonl" in finding["Finding"] for finding in sinks)
 
 
+@pytest.mark.soak
 def test_the_page_at_a_privileged_port(exporting: Pool) -> None:
     """The supervisor keeps the right to it only if it starts with such a port."""
     pool = exporting

@@ -97,6 +97,7 @@ def test_kernel_counts_on_while_joblensd_is_killed(brisk: Pool) -> None:
     check(brisk.last_usage(ending), brisk.output(ending))
 
 
+@pytest.mark.soak
 def test_orderly_stop_unpins_and_the_next_one_says_what_is_missing(brisk: Pool) -> None:
     cluster = worker(brisk, "stopped")
     before = wait_for_work(brisk, cluster)
@@ -116,6 +117,7 @@ def test_orderly_stop_unpins_and_the_next_one_says_what_is_missing(brisk: Pool) 
     assert final["Cpu"]["Seconds"] >= before["Cpu"]["Seconds"]
 
 
+@pytest.mark.soak
 def test_programs_of_another_version_are_replaced(brisk: Pool) -> None:
     """An upgrade that changes what is counted: the pins' folder has another name."""
     cluster = worker(brisk, "upgraded")
@@ -151,6 +153,7 @@ def test_helpers_that_are_killed_come_back(brisk: Pool) -> None:
     check(brisk.last_usage(through), brisk.output(through))
 
 
+@pytest.mark.soak
 def test_startd_that_is_killed_leaves_no_numbers_behind(brisk: Pool) -> None:
     brisk.shell("rm -f /home/alice/end-startd")
     cluster = brisk.submit(f"{WORKER}/home/alice/end-startd\njob_lease_duration = 5\nqueue")

@@ -90,6 +90,7 @@ def wait_for(pool: Pool, cluster: int, times: int) -> None:
     pool.until(lambda: files(pool.usage(cluster)) == did(times), f"{times} writes in the ad of job {cluster}")
 
 
+@pytest.mark.soak
 def test_the_kernel_counts_on_at_io_while_joblensd_is_killed(brisk: Pool) -> None:
     """One job works before, meanwhile and afterwards, and one ends meanwhile."""
     through, ending = submit(brisk, 1000, "first", 200, "second", 30), submit(brisk, 2000, "third", 300)

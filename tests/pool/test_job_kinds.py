@@ -285,6 +285,7 @@ STARTD2.STARTD_ADDRESS_FILE = $(LOG)/.startd2_address
 """
 
 
+@pytest.mark.soak
 def test_slots_of_one_name_at_two_startds_have_their_own_jobs(brisk: Pool) -> None:
     brisk.clean()  # both begin with slot1_1
     brisk.shell("install -d -o condor -g condor /var/lib/condor/execute2")

@@ -59,6 +59,7 @@ def test_jobs_are_counted_by_level(brisk: Pool) -> None:
     brisk.until(lambda: not any(node(brisk).get("Levels", {"": 1}).values()), "no job")
 
 
+@pytest.mark.soak
 def test_a_knob_that_is_wrong_is_told_the_pool_after_condor_reconfig(brisk: Pool) -> None:
     with brisk.config("JOBLENS_LINGER = soon"):
         told = brisk.until(lambda: one if "JOBLENS_LINGER" in (one := node(brisk)).get("Says", "") else {}, "the knob")

@@ -197,6 +197,7 @@ def test_none_has_the_pools_session_key(pool: Pool, pids: dict[str, str], name: 
     assert "CONDOR_PRIVATE_INHERIT" not in environment
 
 
+@pytest.mark.soak
 def test_another_execute_costs_no_number(brisk: Pool) -> None:
     """What works in jobs' folders can't open any other; joblensd begins again as root, and takes the counters over."""
     pool = brisk
@@ -218,6 +219,7 @@ WITHOUT_ITS_USER = "cp -p /etc/passwd /root/passwd && sed -i /^joblens-agent:/d 
 PLACES = "/run/joblens /run/joblens/rows /run/joblens/slots.state /run/joblens/ads /sys/fs/bpf/joblens"
 
 
+@pytest.mark.soak
 def test_from_its_own_user_to_root_and_back_costs_no_number(brisk: Pool) -> None:
     """What the one has left, the other takes over; policies that root alone can read are in force in both."""
     pool = brisk
@@ -248,6 +250,7 @@ def test_from_its_own_user_to_root_and_back_costs_no_number(brisk: Pool) -> None
         assert pool.last_usage(cluster)["Complete"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["files", "starter", "refuser"])
 def test_the_end_of_a_process_that_only_root_can_start_costs_no_number(brisk: Pool, name: str) -> None:
     """joblensd ends as well, and condor_master starts it again; the kernel goes on counting."""

@@ -202,6 +202,7 @@ def profile(pool: Pool, cluster: int) -> dict[str, Any]:
     return dict(json.loads(said)) if said else {}
 
 
+@pytest.mark.soak
 def test_what_went_with_a_killed_joblensd_is_declared_and_no_job_is_harmed(brisk: Pool) -> None:
     """What was kept before stays. One job goes on, and is sampled again; one has ended while there was no joblensd."""
     with brisk.config(CONFIG):

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 
+import pytest
 from harness import SITE_CONFIG, Pool
 from truth import WORKER, check, worked
 
@@ -36,6 +37,7 @@ def ends_exact(pool: Pool, cluster: int, name: str) -> None:
     check(pool.last_usage(cluster), pool.output(cluster))
 
 
+@pytest.mark.soak
 def test_all_three_begin_anew_and_a_running_job_loses_no_number(brisk: Pool) -> None:
     cluster = worker(brisk, "restart")
     before = {program: processes(brisk, program) for program in (AGENT, SUPERVISOR, PUBLISHER)}

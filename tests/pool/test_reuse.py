@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 
+import pytest
 from harness import Ad, Pool
 
 CGROUPS = "/sys/fs/cgroup/htcondor"
@@ -78,6 +79,7 @@ def unremovable(pool: Pool, slot: str) -> Iterator[str]:
         pool.shell(f"umount -l {folder}; rmdir {folder}/*.scope {folder} 2>/dev/null || true")
 
 
+@pytest.mark.soak
 def test_jobs_in_one_cgroup_have_numbers_of_their_own(brisk: Pool) -> None:
     pool = brisk
     pool.shell(f"rm -f {GO}; mkfifo -m 666 {GO}")
