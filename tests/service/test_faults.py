@@ -16,6 +16,7 @@ from servers import Kafka
 from sinks import until
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
 def test_a_broker_that_fails_costs_nothing(kafka: Kafka, place: Path, fault: str) -> None:
     def happen() -> None:

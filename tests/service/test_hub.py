@@ -159,6 +159,7 @@ def test_doctor_says_what_is_right_and_wrong(hub: Hub) -> None:
     assert any("the token is that of node2" in line for line in complaints(sink(hub, "node2")))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("word", ["store", "ingest"])
 def test_what_was_confirmed_survives_kill_9(hub: Hub, word: str) -> None:
     """Batches go on while a process is killed at moments that nobody chose; each is handed in until it is confirmed."""
@@ -178,6 +179,7 @@ def test_what_was_confirmed_survives_kill_9(hub: Hub, word: str) -> None:
     assert found == {"n": 24 * 50, "ids": 24 * 50}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("which", ["pages", "records"])
 def test_connections_that_say_nothing_keep_nobody_out(hub: Hub, which: str) -> None:
     port, path, count = (hub.pages_port, "/login", 560) if which == "pages" else (hub.port, "/v1/alive", 20)

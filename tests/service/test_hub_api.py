@@ -114,6 +114,7 @@ WALK: tuple[tuple[str, dict[str, Any]], ...] = (
 """Each endpoint that tells of jobs, asked for what one might want to know."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("person", SEEN)
 def test_each_person_sees_by_every_endpoint_what_pages_show_and_no_more(hub: Hub, person: str) -> None:
     assert {endpoint.name for endpoint in ENDPOINTS} == {
@@ -248,6 +249,7 @@ def by_token(hub: Hub, secret: str, path: str, **words: Any) -> tuple[int, dict[
     return ask(hub, "", f"/api/v1/{path}", secret=secret, **words)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("person", ["Alice", "Mona", "Olga", "Adam"])
 def test_a_token_does_what_its_person_may_within_its_scope(hub: Hub, person: str) -> None:
     _, secret = token(hub, person, "jobs")

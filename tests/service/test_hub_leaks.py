@@ -12,7 +12,7 @@ from hub_server import ALICE, STAFF, Hub, ask
 from sinks import deliver, make, runs
 
 from condor_joblens.export.records import RowEncoder
-from condor_joblens.sinks import RecordKind
+from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.hub import HubSink
 
 MIB = 1 << 20
@@ -40,6 +40,7 @@ def hub(folder: Path, server: Any) -> Iterator[Hub]:
 def send(sink: HubSink, now: int) -> None:
     """Samples of four hours, and of one hour of 3.0, which grows too."""
     encoder, steps = RowEncoder("node1"), 4 * 3600 // PERIOD
+    records: list[Record] = []
     for step in range(steps + 1):
         jobs = [*MEMORY, *(["3.0"] if step > 0.75 * steps else [])]
         rows = runs(len(jobs), step + 1)
@@ -53,7 +54,9 @@ def send(sink: HubSink, now: int) -> None:
         rows["memory_cgroup_kernel_bytes"], rows["memory_limit_bytes"] = 0, 2200 * MIB
         rows["executable"], rows["period_seconds"] = "fit.py", PERIOD
         rows["update_time"] = now - 4 * 3600 + PERIOD * step
-        deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+        records += encoder.records(rows, RecordKind.SAMPLE)
+    for begin in range(0, len(records), 500):
+        assert deliver(sink, records[begin : begin + 500]) == []
 
 
 def test_leaks_are_told_to_those_who_may_know(hub: Hub) -> None:

@@ -210,6 +210,7 @@ def links(page: str) -> list[tuple[str, str]]:
     return [(unescape(path), text) for path, text in found]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("person", ["adam", "olga", "mona", "alice"])
 def test_a_number_leads_to_as_many_jobs(hub: Hub, person: str) -> None:
     """Each whole number that is a link to jobs, on the pages Site, Nodes and One node."""

@@ -46,6 +46,7 @@ def hub(folder: Path, server: Any) -> Iterator[Hub]:
         yield started
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("person, scope", [("Alice", "jobs"), ("Olga", "jobs"), ("Adam", "jobs"), ("Adam", "alarm")])
 def test_no_request_gets_an_answer_that_the_document_has_not(hub: Hub, person: str, scope: str, place: Path) -> None:
     _, secret = token(hub, person, scope)

@@ -195,6 +195,7 @@ def flood(sink: Sink, stop: threading.Event, sent: list[Record], reasons: list[s
         sent += batch
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
 def test_a_broker_that_is_killed_or_freezes_under_load_loses_nothing(kafka: Kafka, fault: str) -> None:
     names = topic(fault)
@@ -292,6 +293,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CAUSES)
 def test_a_wrong_setting_is_named_by_its_cause(case: str, kafka: Kafka, secrets: dict[str, str], web: str) -> None:
     settings = wrong(case, kafka, secrets, web)

@@ -46,6 +46,7 @@ def cluster(request: pytest.FixtureRequest) -> OpenSearch:
     return server
 
 
+@pytest.mark.sampled(1)
 def test_records_arrive_whole_once_and_a_replay_changes_nothing(cluster: OpenSearch, folder: Path) -> None:
     sink = make(OpenSearchSink, URL=cluster.url, INDEX="whole", DEAD_LETTERS=str(folder / "whole"))
     sink.start()
@@ -65,6 +66,7 @@ def test_records_arrive_whole_once_and_a_replay_changes_nothing(cluster: OpenSea
     assert not (folder / "whole").exists()
 
 
+@pytest.mark.sampled(1)
 def test_a_document_that_is_refused_is_kept_with_the_reason_and_alone(cluster: OpenSearch, folder: Path) -> None:
     letters = folder / f"letters-{cluster.name}"
     sink = make(OpenSearchSink, URL=cluster.url, INDEX="letters", DEAD_LETTERS=str(letters))

@@ -313,6 +313,7 @@ def put(url: str, body: Any) -> None:
 # An index of a version that did not let servers be searched
 
 
+@pytest.mark.sampled(1)
 def test_an_index_whose_servers_are_not_searched_is_written_on(cluster: OpenSearch, folder: Path) -> None:
     letters = folder / f"older-{cluster.name}"
     index = "older-jobs-2023.11.14"
