@@ -13,9 +13,9 @@ from hypothesis import settings
 from properties import USUAL
 
 FUZZED = int(os.environ.get("HYPOTHESIS_EXAMPLES") or 0)  # see tests/fuzz
-settings.register_profile("test", deadline=None, derandomize=True, max_examples=USUAL // 2)
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=USUAL // 4)
 settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=FUZZED or USUAL)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=USUAL // 5)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=USUAL // 10)
 settings.load_profile("fuzz" if FUZZED else "quick" if os.environ.get("HYPOTHESIS_QUICK") else "test")
 
 
