@@ -11,6 +11,8 @@
 #ifndef BEFORE_5_17
 #include "python.bpf.h"
 #include "unwind.bpf.h"
+#define is_owners typed_is_owners	/* the verifier knows the type of this_task() */
+#define has_owners_ids typed_has_owners_ids
 #endif
 
 enum {

@@ -42,7 +42,27 @@ struct {
 	__type(value, u32);
 } jl_files SEC(".maps");
 
-struct walk_arguments { struct walk *walk; void *mappings;	/* of the process; 0: they are not known */ };
+/* Where a search has ended: elements of the process's mappings and of the file's rows. Whoever finds one here looks whether
+ * it is the one that he wants, so it may be of other addresses, or of what is long gone. */
+struct hint { u32 mapping, row; };
+
+/* What each CPU remembers of the addresses that it has had in stacks: most come again. A search goes through a dozen places
+ * that nobody else has in a cache. */
+enum { HINT_BITS = 11, HINTS = 1 << HINT_BITS };
+struct hints { struct hint of[HINTS]; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct hints);
+} jl_hints SEC(".maps");
+
+struct walk_arguments {
+	struct walk *walk;
+	struct hints *hints;
+	void *mappings;	/* of the process; 0: they are not known */
+};
 
 /* Where the thread was when it entered the kernel; false if that can't be said. */
 static __always_inline bool saved_registers(struct walk *walk, struct pt_regs *regs)
@@ -133,28 +153,42 @@ static __always_inline bool find(struct search *search, u32 most_steps)
 	return search->high && search->low > search->high;
 }
 
+static __always_inline bool is_in(struct code_mapping *mapping, u64 address)
+{
+	return address >= mapping->start && address < mapping->end;
+}
+
 /* The mapping that an address is in. */
-static __always_inline struct code_mapping *mapping_at(void *mappings, u64 address)
+static __always_inline struct code_mapping *mapping_at(void *mappings, struct hint *hint, u64 address)
 {
 	struct search search = { .map = mappings, .target = address };
-	struct code_mapping *mapping;
-	u32 at;
+	u32 at = hint->mapping;
+	struct code_mapping *mapping = bpf_map_lookup_elem(mappings, &at);
 
+	if (mapping && is_in(mapping, address))
+		return mapping;
 	if (!find(&search, MAPPING_STEPS))
 		return 0;
-	at = search.high;
+	at = hint->mapping = search.high;
 	mapping = bpf_map_lookup_elem(mappings, &at);
-	return mapping && address >= mapping->start && address < mapping->end ? mapping : 0;
+	return mapping && is_in(mapping, address) ? mapping : 0;
 }
 
 /* The last row at or before an offset in a file; 0 is RULE_NONE. */
-static __always_inline u64 row_at(u32 file, u64 offset)
+static __always_inline u64 row_at(u32 file, struct hint *hint, u64 offset)
 {
 	struct search search = { .map = bpf_map_lookup_elem(&jl_unwind_rows, &file), .target = offset << 32 | 0xffffffff };
+	u32 at = hint->row, next = at + 1;
+	u64 *row, *behind;
 
 	if (!search.map || offset >> 32)
 		return 0;
+	row = bpf_map_lookup_elem(search.map, &at);
+	behind = bpf_map_lookup_elem(search.map, &next);
+	if (at && row && behind && *row <= search.target && *behind > search.target)
+		return *row;
 	find(&search, ROW_STEPS);
+	hint->row = search.high;
 	return search.found;
 }
 
@@ -178,10 +212,11 @@ static __always_inline bool leave_handler(struct walk *walk)
 	       word(sp + SAVED_STACK, &walk->sp);
 }
 
+/* The caller's instruction is the last word of the frame; its frame pointer mostly is near, and read with it. */
 static __always_inline bool by_rule(struct walk *walk, u64 row)
 {
-	u32 rule = row >> RULE_SHIFT & RULE_MASK, n = row >> N_SHIFT & N_MASK;
-	u64 frame = 8 * (row & FRAME_MASK), end, ip;
+	u32 rule = row >> RULE_SHIFT & RULE_MASK, n = row >> N_SHIFT & N_MASK, near = 8;
+	u64 frame = 8 * (row & FRAME_MASK), end;
 
 	if (rule == RULE_STACK)
 		end = walk->sp + 8 * n;
@@ -191,23 +226,27 @@ static __always_inline bool by_rule(struct walk *walk, u64 row)
 		end = walk->sp + (walk->ip % 16 >= n ? 16 : 8);
 	else if (!word(walk->bp - 8 * n, &end))
 		return false;
-	if (!word(end - 8, &ip))
+	if (frame && rule != RULE_REALIGNED && frame <= sizeof(walk->saved))
+		near = frame;
+	if (bpf_probe_read_user(walk->saved, near, (void *)(end - near)))
 		return false;
-	if (frame && !word(rule == RULE_REALIGNED ? walk->bp : end - frame, &walk->bp))
+	if (near > 8)
+		walk->bp = walk->saved[0];
+	else if (frame && !word(rule == RULE_REALIGNED ? walk->bp : end - frame, &walk->bp))
 		return false;
-	walk->ip = ip;
+	walk->ip = walk->saved[(near / 8 - 1) & (SAVED_WORDS - 1)];
 	walk->sp = end;
 	return true;
 }
 
 /* The mapping of the next frame, which mostly is the one of the frame before. */
-static __always_inline bool next_mapping(struct walk *walk, void *mappings, u64 address)
+static __always_inline bool next_mapping(struct walk *walk, void *mappings, struct hint *hint, u64 address)
 {
 	struct code_mapping *found;
 
-	if (address >= walk->mapping.start && address < walk->mapping.end)
+	if (is_in(&walk->mapping, address))
 		return true;
-	found = mappings ? mapping_at(mappings, address) : 0;
+	found = mappings ? mapping_at(mappings, hint, address) : 0;
 	if (!found)
 		return false;
 	walk->mapping = *found;
@@ -219,15 +258,16 @@ static long step(u32 index, struct walk_arguments *arguments)
 {
 	struct walk *walk = arguments->walk;
 	u64 address = walk->ip - walk->has_called, below = walk->sp, row = 0, frame = address;
+	struct hint *hint = &arguments->hints->of[(address ^ address >> HINT_BITS) & (HINTS - 1)];
 	u32 at = walk->at, rule;
 	bool done;
 
-	if (!next_mapping(walk, arguments->mappings, address)) {
+	if (!next_mapping(walk, arguments->mappings, hint, address)) {
 		walk->is_unknown = true;
 	} else if (walk->mapping.file) {
 		u64 offset = address - walk->mapping.start + walk->mapping.offset;
 
-		row = row_at(walk->mapping.file, offset);
+		row = row_at(walk->mapping.file, hint, offset);
 		if (!(offset >> 32))
 			frame = place_in_file(walk->mapping.file, offset);
 	}
@@ -287,8 +327,15 @@ static long look_at_mapping(struct task_struct *task, struct vm_area_struct *vma
 
 static __always_inline void unwind(struct walk *walk, struct task_struct *task)
 {
-	struct walk_arguments arguments = { walk, bpf_map_lookup_elem(&jl_mappings, &walk->sample.process) };
+	u32 zero = 0;
+	struct walk_arguments arguments = {
+		walk,
+		bpf_map_lookup_elem(&jl_hints, &zero),
+		bpf_map_lookup_elem(&jl_mappings, &walk->sample.process),
+	};
 
+	if (!arguments.hints)
+		return;
 	walk->mapping.start = walk->mapping.end = 0;
 	if (!arguments.mappings) {	/* it may have ended before anybody looks at it */
 		walk->is_unknown = true;

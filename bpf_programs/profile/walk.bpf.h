@@ -25,6 +25,8 @@ enum { MAPPING_STEPS = 17 };
 
 enum { SAMPLE_WORDS = SAMPLE_KERNEL_FRAMES + SAMPLE_USER_FRAMES + 2 * SAMPLE_PYTHON_FRAMES };
 
+enum { SAVED_WORDS = 8 };
+
 /* Lies in a map: the verifier would go through all values of what is on the stack. */
 struct walk {
 	u64 ip, sp, bp;
@@ -33,6 +35,7 @@ struct walk {
 	bool has_called;	/* all frames but the innermost, and what a signal has interrupted */
 	bool is_unknown;	/* an address was in no mapping that is known */
 	struct code_mapping mapping;	/* that the frame before was in; `end` 0: none */
+	u64 saved[SAVED_WORDS];	/* the end of a frame: registers of its caller */
 	u32 python_frames;
 	u8 python_frame[PYTHON_FRAME_BYTES];	/* one of them */
 	u8 python_code[PYTHON_FRAME_BYTES];	/* its code object */
