@@ -139,13 +139,14 @@ static long tell_code(u32 index, struct codes_of_crash *codes)
 {
 	struct python_process *python = codes->python;
 	u32 at = codes->first + 2 * index;
-	u64 code, name = 0, file = 0, table = 0;
+	u64 code, first, name = 0, file = 0, table = 0;
 
 	if (index >= codes->walk->python_frames || at >= SAMPLE_WORDS)
 		return 1;
 	code = codes->walk->frames[at] & ~PYTHON_CODE_BITS;
-	if (!word(code + python->code_name, &name) || !word(code + python->code_filename, &file) ||
-	    !word(code + python->code_line_table, &table))
+	first = code + python->code_first;
+	if (!word(first + python->code_name, &name) || !word(first + python->code_filename, &file) ||
+	    !word(first + python->code_line_table, &table))
 		return 0;
 	tell_memory(codes->told, code, TOLD_CODE_BYTES);
 	tell_memory(codes->told, name, TOLD_TEXT_BYTES);

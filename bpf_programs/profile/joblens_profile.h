@@ -97,7 +97,7 @@ struct code_mapping {
 	__u32 unused;
 };
 
-enum { PYTHON_FRAME_BYTES = 256, PYTHON_TEXT_BYTES = 64, PYTHON_NOWHERE = 0xffff };
+enum { PYTHON_FRAME_BYTES = 256, PYTHON_CODE_WORDS = 16, PYTHON_TEXT_BYTES = 64, PYTHON_NOWHERE = 0xffff };
 
 /* Where a process's Python keeps what it runs: Layout of condor_joblens/profiling/python_offsets.py. */
 struct python_process {
@@ -106,10 +106,12 @@ struct python_process {
 	__u32 thread_next, thread_id, thread_frame, cframe_frame;	/* PYTHON_NOWHERE: this version has none */
 	__u32 frame_bytes;	/* all that follows is within */
 	__u32 frame_previous, frame_code, frame_instruction, frame_owner, frame_is_entry;
-	__u32 code_bytes;	/* of a code object, with all that follows */
-	__u32 code_filename, code_name, code_line_table, code_first_line;
+	__u32 code_first, code_bytes;	/* of a code object: what is read of it, words; from there on all that follows */
+	__u32 code_number;	/* of 32 bits; no other one has it, but for those with 0. PYTHON_NOWHERE: it has none */
+	__u32 code_filename, code_name, code_line_table;
 	__u32 text_length, text_data, text_kind_bit;	/* as Layout has them */
 	__u32 bytes_size, bytes_data;
+	__u32 unused;
 };
 
 /* Of the memory of a process that crashes: with it go the names of its functions of Python. */

@@ -99,29 +99,38 @@ static __always_inline u64 part_of_table(struct walk *walk, struct python_proces
 
 static __always_inline u64 code_member(struct walk *walk, u32 offset)
 {
-	return *(u64 *)(walk->python_code + (offset & (PYTHON_FRAME_BYTES - 8)));
+	return walk->python_code[offset / sizeof(u64) & (PYTHON_CODE_WORDS - 1)];
 }
 
-/* Which code object this is. Each part that can't be read is 0, as what nobody has looked at for long. */
-static __always_inline u32 python_identity(struct walk *walk, struct python_process *python, u64 code)
+/* What names it and says its lines. Each part that can't be read is 0, as what nobody has looked at for long. */
+static __always_inline u64 parts_of_code(struct walk *walk, struct python_process *python, u64 mixed)
 {
-	u32 bytes = python->code_bytes;
-	u64 mixed, file, name, table;
+	u64 file = code_member(walk, python->code_filename);
 
-	if (bytes > PYTHON_FRAME_BYTES || bpf_probe_read_user(walk->python_code, bytes, (void *)code))
-		return 0;
-	file = code_member(walk, python->code_filename);
-	name = code_member(walk, python->code_name);
-	table = code_member(walk, python->code_line_table);
-	mixed = mixed_in(3, *(u32 *)(walk->python_code + (python->code_first_line & (PYTHON_FRAME_BYTES - 4))));
-	mixed = mixed_in(mixed_in(mixed_in(mixed, file), name), table);
 	if (file != walk->python_file) {	/* callers mostly are in the same one */
 		walk->python_file = file;
 		walk->python_file_part = part_of_text(walk, python, file);
 	}
-	mixed = mixed_in(mixed, part_of_text(walk, python, name));
+	mixed = mixed_in(mixed, part_of_text(walk, python, code_member(walk, python->code_name)));
 	mixed = mixed_in(mixed, walk->python_file_part);
-	mixed = mixed_in(mixed, part_of_table(walk, python, table));
+	return mixed_in(mixed, part_of_table(walk, python, code_member(walk, python->code_line_table)));
+}
+
+/* Which code object this is: by what lies between its first line and its line table, as all of that stays as it is. From
+ * 3.12 on a number is among it that no other code object has had; its names and lines need not be read then. */
+static __always_inline u32 python_identity(struct walk *walk, struct python_process *python, u64 code)
+{
+	u32 bytes = python->code_bytes;
+	u64 mixed = 3;
+
+	if (bytes > sizeof(walk->python_code) ||
+	    bpf_probe_read_user(walk->python_code, bytes, (void *)(code + python->code_first)))
+		return 0;
+	for (u32 i = 0; i < PYTHON_CODE_WORDS && i < bytes / sizeof(u64); i++)
+		mixed = mixed_in(mixed, walk->python_code[i]);
+	if (python->code_number == PYTHON_NOWHERE ||
+	    !(u32)(code_member(walk, python->code_number) >> 8 * (python->code_number & 4)))
+		mixed = parts_of_code(walk, python, mixed);
 	return (u32)mixed ?: 1;
 }
 
@@ -196,7 +205,7 @@ static __always_inline void add_python(struct walk *walk, struct task_struct *ta
 	walk->python_file = walk->python_file_part = walk->python_code_before = 0;
 	walk->python_identity = 0;
 #if defined(__TARGET_ARCH_x86)
-	search.wanted = BPF_CORE_READ(task, thread.fsbase);
+	search.wanted = task->thread.fsbase;
 #endif
 	/* Both are 0. Kernels before 6.7 verify the loop's function for its first call alone: if they knew that 0 they would
 	 * take it that nothing is ever found, and drop all that follows. */

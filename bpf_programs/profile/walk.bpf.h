@@ -38,7 +38,7 @@ struct walk {
 	u64 saved[SAVED_WORDS];	/* the end of a frame: registers of its caller */
 	u32 python_frames;
 	u8 python_frame[PYTHON_FRAME_BYTES];	/* one of them */
-	u8 python_code[PYTHON_FRAME_BYTES];	/* its code object */
+	u64 python_code[PYTHON_CODE_WORDS];	/* of its code object */
 	u64 python_text[PYTHON_TEXT_BYTES / sizeof(u64)];	/* the end of a name */
 	u64 python_file, python_file_part;	/* of the frame before: the address of its file's name, and what is made of it */
 	u64 python_code_before;	/* its code object's address, */

@@ -184,9 +184,9 @@ class Interpreter:
 
         None if there is no code object; NO_NAME if it is another one, or becomes one just now.
         """
-        was_there = identity in python_identity.possible(self._memory, self._at, address)
+        was_there = identity in python_identity.possible(self._memory, self.version, self._at, address)
         code = self._code(address)
-        is_there = code is None or identity in python_identity.possible(self._memory, self._at, address)
+        is_there = code is None or identity in python_identity.possible(self._memory, self.version, self._at, address)
         return code if code is None or (was_there and is_there) else NO_NAME
 
     def _code(self, address: int) -> CodeObject | None:

@@ -1,27 +1,34 @@
-"""Which code object of Python a sample has at an address: 32 bits that the kernel makes of what names it and its lines.
+"""Which code object of Python a sample has at an address: 32 bits that the kernel makes of what says so.
 
 Names are read later than a sample is taken. By then the code object can be gone, and another one be in its place. Its
-names and lines can lie where those of the first one did. So the kernel takes in what they say, too, as python_identity
-of bpf_programs/profile/python.bpf.h: any change here is one there.
+names and lines can lie where those of the first one did. From 3.12 on each code object has a number that no other one
+has had. Before, the kernel takes in what the names and lines say, too. It is python_identity of
+bpf_programs/profile/python.bpf.h: any change here is one there.
 """
 
 from __future__ import annotations
 
 import itertools
 import struct
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from condor_joblens.profiling.python_offsets import Layout
+from condor_joblens.profiling.python_offsets import NONE, Layout
 
 UNREAD = 0
 """The kernel could not read the code object. A part of one is this as well: its page had not been used for long."""
 
+_NUMBERED = (3, 12)
+_TO_NUMBER = 24
+"""From a code object's first line to its own number, co_version, in each version that has one."""
+
+_WORD = 8
 _TEXT_BYTES = 64
 _HEAD = struct.Struct("<QQI")  # of a text: length, hash, state
 _NO_HASH = (1 << 64) - 1
 _KIND, _ASCII = 7, 16
 _OLD_TEXT = 48  # bytes of a text's head up to 3.11
 _MASK = (1 << 64) - 1
+_IDENTITY_MASK = (1 << 32) - 1
 
 
 class _Memory(Protocol):
@@ -29,31 +36,60 @@ class _Memory(Protocol):
         """The process's memory; less than `size` if it can't be read."""
 
 
-def size_of_code(at: Layout) -> int:
-    """Bytes of a code object that are read for it."""
-    return 8 + max(at.code_filename, at.code_name, at.code_line_table, at.code_first_line)
+class Part(NamedTuple):
+    """The part of a code object that is taken in, in bytes from its begin on: whole words, which stay as they are.
+
+    It is from the first line to the line table in all versions. Names lie between. `number` is where the code object's
+    own is; NONE before 3.12.
+    """
+
+    first: int
+    size: int
+    number: int
 
 
-def possible(memory: _Memory, at: Layout, address: int) -> set[int]:
+def part_of(version: tuple[int, int], at: Layout) -> Part:
+    """The one of this version."""
+    places = (at.code_filename, at.code_name, at.code_line_table, at.code_first_line)
+    first, end = min(places) & -_WORD, max(places) + 2 * _WORD - 1 & -_WORD
+    number = at.code_first_line + _TO_NUMBER
+    return Part(first, end - first, number if version >= _NUMBERED and number < end - _WORD else NONE)
+
+
+def possible(memory: _Memory, version: tuple[int, int], at: Layout, address: int) -> set[int]:
     """What the kernel can have told of the code object that is there now; nothing if it can't be read.
 
-    There are several: parts that it could not read, and a text's hash that Python has made meanwhile.
+    There can be several: parts that it could not read, and a text's hash that Python has made meanwhile. One that is
+    gone can still have its number, but its names may be others' by now. So it is as if it could not be read.
     """
-    size = size_of_code(at)
-    code = memory.read(address, size)
-    if len(code) < size:
+    part = part_of(version, at)
+    code = memory.read(address + part.first, part.size)
+    if len(code) < part.size:
         return set()
-    file, name, table = (_word(code, place) for place in (at.code_filename, at.code_name, at.code_line_table))
-    mixed = _mixed_in(3, struct.unpack_from("<I", code, at.code_first_line)[0])
-    for pointer in (file, name, table):
-        mixed = _mixed_in(mixed, pointer)
+    mixed = 3
+    for (word,) in struct.iter_unpack("<Q", code):
+        mixed = _mixed_in(mixed, word)
+    if part.number != NONE and struct.unpack_from("<I", code, part.number - part.first)[0]:
+        return {mixed & _IDENTITY_MASK or 1} if _is_alive(memory, at, address) else set()
+    places = (at.code_filename, at.code_name, at.code_line_table)
+    file, name, table = (_word(code, place - part.first) for place in places)
     found = set()
     for parts in itertools.product(_text(memory, at, name), _text(memory, at, file), _table(memory, at, table)):
         each = mixed
-        for part in parts:
-            each = _mixed_in(each, part)
-        found.add(each & 0xFFFFFFFF or 1)
+        for said in parts:
+            each = _mixed_in(each, said)
+        found.add(each & _IDENTITY_MASK or 1)
     return found
+
+
+def _is_alive(memory: _Memory, at: Layout, address: int) -> bool:
+    """Whether there are references to an object: their number is its first word.
+
+    A free block has there where the next one is, or 0. The number has 32 bits, and flags are 16 bits above that (3.14).
+    The bits between are 0, which those of the addresses of Python's blocks are not.
+    """
+    references = memory.read(address + at.object_type - _WORD, _WORD)
+    return len(references) == _WORD and references[:4] != bytes(4) and references[4:6] == bytes(2)
 
 
 def _text(memory: _Memory, at: Layout, address: int) -> list[int]:

@@ -61,7 +61,7 @@ MAPPING = struct.Struct("<QQQII")  # start, end, offset, file, 0: struct code_ma
 OPEN_FILE = struct.Struct("<QQIII")  # run (0: any), inode, device, 0: struct open_file; and its number
 FILE_KEY_BYTES = 24  # of struct open_file
 
-PYTHON_PROCESS = struct.Struct("<Q22I")  # head, and offsets: struct python_process
+PYTHON_PROCESS = struct.Struct("<Q23I4x")  # head, and offsets: struct python_process
 
 MOST_BYTES = 150_000
 """Of a packet."""

@@ -755,7 +755,8 @@ class Reader:
         if number and end:
             job.interpreters[number] = first, end
         (head,) = _numbers([answer["head"]], 1)
-        self._say(messages.PYTHON, look.process.key + messages.PYTHON_PROCESS.pack(head, *_places(found.layout)))
+        described = messages.PYTHON_PROCESS.pack(head, *_places(found.version, found.layout))
+        self._say(messages.PYTHON, look.process.key + described)
 
     def _want_codes(self, job: _Job) -> None:
         """New code objects in samples are asked for, as long as there is room for what is known of them."""
@@ -913,19 +914,24 @@ def _layout(told: Any) -> Layout:
     return Layout(*told)
 
 
-def _places(layout: Layout) -> list[int]:
+def _places(version: tuple[int, int], layout: Layout) -> list[int]:
     """As struct python_process has them, behind the head."""
     frame = (
         layout.frame_previous, layout.frame_code, layout.frame_instruction, layout.frame_owner, layout.frame_is_entry,
     )  # fmt: skip
-    size = max(frame) + 8
+    size, code = max(frame) + 8, python_identity.part_of(version, layout)
     places = (
         layout.threads, layout.interpreter_next, layout.thread_next, layout.thread_id, layout.thread_frame,
-        layout.cframe_frame, size, *frame, python_identity.size_of_code(layout),
-        layout.code_filename, layout.code_name, layout.code_line_table, layout.code_first_line,
+        layout.cframe_frame, size, *frame, code.first, code.size, _from(code.first, code.number),
+        *(_from(code.first, place) for place in (layout.code_filename, layout.code_name, layout.code_line_table)),
         layout.text_length, layout.text_data, layout.text_kind_bit, layout.bytes_size, layout.bytes_data,
     )  # fmt: skip
     return [_NOWHERE if place == NONE else place for place in places]
+
+
+def _from(first: int, place: int) -> int:
+    """A place as seen from the first one."""
+    return NONE if place == NONE else place - first
 
 
 def _code_object(told: Any) -> CodeObject:

@@ -133,7 +133,7 @@ def test_a_code_object_is_named_only_if_it_is_the_one_that_a_sample_had() -> Non
     process = Process(os.getpid())
     (interpreter,) = python.find(process, Files())
     some = [made("f", 1), made("f", 2), made("g", 1)]
-    which = [python_identity.possible(process, interpreter.layout, id(code)) for code in some]
+    which = [python_identity.possible(process, interpreter.version, interpreter.layout, id(code)) for code in some]
     for code, its in zip(some, which):
         for identity in its:
             found = interpreter.code_as(id(code), identity)
@@ -146,6 +146,31 @@ def test_a_code_object_is_named_only_if_it_is_the_one_that_a_sample_had() -> Non
     assert len(set.union(*which)) == sum(map(len, which))
     assert interpreter.code_as(id(process), next(iter(which[0]))) is None, "it is no code object"
     process.close()
+
+
+def possible(number: int, hashed: int, references: int = 1) -> set[int]:
+    """Of a code object of Python 3.12 with this number, whose name has this hash."""
+    at, code, name = TABLE[3, 12], 0x10000, 0x20000
+    words = {code + place: 0 for place in range(at.code_first_line & -8, at.code_line_table + 8, 8)}
+    words |= {code: references, code + at.code_first_line + 20: number << 32, code + at.code_name: name}
+    words |= {name + at.text_length: 1, name + at.text_length + 8: hashed, name + at.text_state: 0}
+    return python_identity.possible(Words(words), (3, 12), at, code)
+
+
+@pytest.mark.parametrize(("number", "is_by_name"), [(7, False), (0, True)])
+def test_from_3_12_on_its_own_number_says_which_code_object_it_is(number: int, is_by_name: bool) -> None:
+    """0: there were four thousand millions of them, and from then on its names have to say it, as before."""
+    assert possible(number, 1) and not possible(number, 1) & possible(number + 1, 1)
+    assert (possible(number, 1) != possible(number, 2)) == is_by_name
+
+
+@pytest.mark.parametrize(
+    ("references", "is_alive"), [(1, True), (0xFFFFFFFF, True), (0x7F1234567890, False), (0, False)]
+)
+def test_a_code_object_that_is_gone_is_not_known_by_its_number(references: int, is_alive: bool) -> None:
+    """Its memory can be as it was, but for the first word: nothing there, or the next free block's address."""
+    assert bool(possible(7, 1, references)) == is_alive
+    assert possible(7, 1, 0x0002_0000_C000_0000), "an immortal one of 3.14 has flags there"
 
 
 # -- memory that lies ------------------------------------------------------------------------------------------------
