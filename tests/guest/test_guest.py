@@ -1,7 +1,8 @@
 """The kernel's tests under other kernels, on pure cgroup v2 with all controllers and PSI.
 
 Emulated CPUs are slow, so GUEST_TESTS says which of them: `core` (unless set) what needs a memory controller,
-`marked` those marked `guest`, as `make test-kernels` does, `all` every one. Under which kernels: those of GUEST_SUITES.
+`marked` those marked `guest`, as `make test-kernels` does, `traces` those of level trace (Linux 6.6 or later),
+`all` every one. Under which kernels: those of GUEST_SUITES.
 """
 
 from __future__ import annotations
@@ -38,9 +39,13 @@ cgroup for."""
 TESTS = {
     "core": ["-m", "guest and not samples", *CORE],
     "marked": ["-m", "guest", "tests/kernel"],
+    "traces": ["-m", "traces", "tests/kernel"],
     "all": ["-m", "not disk", "tests/kernel"],
 }
-LEAST_PASSED = {"core": 18, "marked": 100, "all": 150}
+LEAST_PASSED = {"core": 18, "marked": 100, "traces": 80, "all": 150}
+PYTHONS = ("3.9", "3.11", "3.13", "3.14")
+"""Those whose calls are traced, each in a root of its own."""
+
 FSYNC, RMDIR = 74, 84
 """Numbers of system calls on x86-64."""
 
@@ -52,6 +57,8 @@ TEST_SECONDS = 300
 def programs() -> None:
     """What the kernel's tests run is compiled here: a guest can't write in the checkout."""
     subprocess.run([sys.executable, "-m", "tests.kernel.ground"], cwd=CHECKOUT, check=True)
+    for version in PYTHONS if CHOSEN in ("traces", "all") else ():
+        subprocess.run([str(HERE.parent / "pythons"), version], check=True, stdout=subprocess.DEVNULL)
 
 
 def in_guest(suite: str, command: str) -> subprocess.CompletedProcess[str]:

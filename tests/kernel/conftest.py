@@ -16,6 +16,7 @@ import nfs
 import pytest
 from traced_jobs import ALICE, Traces
 
+from condor_joblens.common import own_process
 from condor_joblens.common.kernel_limits import WHOLE_STACKS
 from condor_joblens.jobs.cgroups import Tree
 from condor_joblens.tracer import map_rights
@@ -81,6 +82,11 @@ def data(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", where], check=True)
 
 
+own_process.START_SECONDS *= grounds.PATIENCE
+
+TRACES_SINCE = (6, 6)
+"""Kernels that put probes into many places at once, of one process."""
+
 TOO_SLOW_SINCE = (7, 0)
 """Kernels whose guests take too long for stacks of programs."""
 
@@ -94,6 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "free_maps: needs a kernel that lets everybody use maps that he was handed")
     config.addinivalue_line("markers", "samples: needs whole stacks, in a guest that is quick enough for it")
     config.addinivalue_line("markers", "guesses: for kernels that take stacks by frame pointers alone; natively forced")
+    config.addinivalue_line("markers", "traces: of level trace, for kernels that can trace functions and shells")
     config.addinivalue_line("markers", "nfs: needs an NFS server and client in the kernel")
 
 
@@ -106,6 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "fexit": grounds.hooks_functions(),
         "samples": WHOLE_STACKS <= grounds.kernel_version() < TOO_SLOW_SINCE or grounds.is_native(),
         "guesses": grounds.kernel_version() < WHOLE_STACKS or grounds.is_native(),
+        "traces": grounds.kernel_version() >= TRACES_SINCE,
         "free_maps": grounds.kernel_version() >= map_rights.FREE_SINCE,
     }
     lacking = [marker for marker, there in has.items() if not there]

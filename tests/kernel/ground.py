@@ -34,6 +34,7 @@ from condor_joblens.tracer.bpf import Tracer
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
 JOB = Path()  # see build_job
+TRACED_OPTIONS = ("-lstdc++", "-fomit-frame-pointer", "-pthread")
 BPFFS = Path("/sys/fs/bpf")
 _libc = ctypes.CDLL(None, use_errno=True)
 _stay: list[mmap.mmap] = []
@@ -108,6 +109,36 @@ def helper_program() -> Path:
     """The wrapper's helper, with patience for an emulated machine."""
     definitions = [f'-DJOBLENS_SOCKET="{ACTIVATE_SOCKET}"', "-DJOBLENS_BUDGET_MS=60000"]
     return compiled("test_activate", ["../../hooks/joblens_activate.c"], "-static", *definitions)
+
+
+NODE = Path("/tmp") / f"joblens-node-{CHECKOUT.name}"
+"""The folder of a whole joblensd of these tests (whole_node.py)."""
+
+
+def node_helper_program() -> Path:
+    """The wrapper's helper that calls that joblensd, with the same patience."""
+    definitions = [f'-DJOBLENS_SOCKET="{NODE}/run/activate.sock"', "-DJOBLENS_BUDGET_MS=60000"]
+    return compiled("test_node_activate", ["../../hooks/joblens_activate.c"], "-static", *definitions)
+
+
+def traced_program() -> Path:
+    """traced.cc."""
+    return compiled("test_traced", ["traced.cc"], *TRACED_OPTIONS)
+
+
+def like_go_program() -> Path:
+    """The same with a section as Go's linker makes it."""
+    return compiled("test_like_go", ["traced.cc"], *TRACED_OPTIONS, "-DSECTION=.go.buildinfo")
+
+
+def steps_library() -> Path:
+    """What steps_program loads."""
+    return compiled("libsteps.so", ["steps.c"], "-shared", "-fPIC", "-fomit-frame-pointer")
+
+
+def steps_program() -> Path:
+    """It forks, and its children load a library."""
+    return compiled("test_steps", ["steps.c"], "-DPROGRAM")
 
 
 def init_program() -> Path:
@@ -426,6 +457,10 @@ def is_native() -> bool:
     return "guest_command=" not in Path("/proc/cmdline").read_text()
 
 
+PATIENCE = 1 if is_native() else 10
+"""How many times as long as natively something may take that is on its way: CPUs are emulated in a guest."""
+
+
 def proc_io(pid: int | str) -> dict[str, int]:
     """/proc/PID/io, without what was taken back."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
@@ -454,7 +489,7 @@ def remove_cgroup(path: Path) -> None:
             raise AssertionError(f"{folder} can't be removed: {procs.read_text()}")
 
 
-def until(what: Callable[[], object], seconds: float = 60.0) -> None:
+def until(what: Callable[[], object], seconds: float = 60.0 * PATIENCE) -> None:
     """Waits until it is true; for as long as something is on its way, not for how fast it is."""
     end = time.monotonic() + seconds
     while not what():
@@ -497,4 +532,10 @@ if __name__ == "__main__":
     waiting_program()
     crashed_program()
     helper_program()
+    node_helper_program()
     init_program()
+    if os.uname().machine == "x86_64":
+        traced_program()
+        like_go_program()
+        steps_library()
+        steps_program()

@@ -6,7 +6,7 @@ import os
 
 import pytest
 import traced_jobs
-from ground import compiled, until
+from ground import steps_library, steps_program, until
 from standing import Told, begin
 from traced_jobs import SECONDS, Traces, job
 
@@ -14,7 +14,10 @@ from condor_joblens.profiles.traced_calls import TracedCalls
 
 CHILDREN, CALLS = 6, 60
 
-pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
+pytestmark = [
+    pytest.mark.traces,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone"),
+]
 
 
 @pytest.mark.parametrize("has, probed", [((), CHILDREN), (("has",), CHILDREN + 1)])
@@ -22,9 +25,8 @@ def test_what_is_not_counted_is_in_the_time_that_is_declared(
     traces: Traces, monkeypatch: pytest.MonkeyPatch, has: tuple[str, ...], probed: int
 ) -> None:
     """Children load the library while they are traced, or inherit it with breakpoints that count for nobody."""
-    library = compiled("libsteps.so", ["steps.c"], "-shared", "-fPIC", "-fomit-frame-pointer")
-    program = compiled("test_steps", ["steps.c"], "-DPROGRAM")
-    monkeypatch.setattr(traced_jobs, "traced_program", lambda: program)
+    library = steps_library()
+    monkeypatch.setattr(traced_jobs, "traced_program", steps_program)
     told = Told()
     with job(traces.slot, str(library), str(CHILDREN), str(CALLS), *has) as process:
         channel = begin(traces, "libsteps.so:step(int)")

@@ -17,7 +17,10 @@ from condor_joblens.profiles.traced_calls import TracedCalls
 
 CALLS = {"Calls": 42, "Returned": 42}  # of `plain`, in a process
 
-pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
+pytestmark = [
+    pytest.mark.traces,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone"),
+]
 
 
 @pytest.fixture

@@ -17,7 +17,10 @@ from condor_joblens.tracing import standing_messages as messages
 
 __all__ = ["open_folder"]
 
-pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="commands are traced on x86-64 alone")]
+pytestmark = [
+    pytest.mark.traces,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="commands are traced on x86-64 alone"),
+]
 
 SCRIPTS = {
     "traps": """

@@ -13,12 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from ground import (
-    CHECKOUT,
     Cgroup,
     Ground,
     Slot,
@@ -30,6 +29,7 @@ from ground import (
     until,
     waiting_program,
 )
+from python_roots import root_of
 
 from condor_joblens.agent.profiles import MODULE, PATIENCE, Profiles
 from condor_joblens.common.own_process import cpu_seconds
@@ -583,13 +583,7 @@ IN_THREAD = ["threaded", *["middle"] * 3, "spin"]
 @contextmanager
 def script(version: str, name: str) -> Iterator[tuple[Path, str]]:
     """A script of ours where that Python can run it: the Python's root, and the script's path in there."""
-    run = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
-    root = Path(run.stdout.strip())
-    with ExitStack() as stack:
-        if not os.access(root / "tmp", os.W_OK):  # in a guest
-            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", root / "tmp"], check=True)
-            stack.callback(subprocess.run, ["umount", "-l", root / "tmp"], check=True)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=root / "tmp"))
+    with root_of(version) as root, tempfile.TemporaryDirectory(dir=root / "tmp") as folder:
         Path(folder).chmod(0o755)
         copy = Path(shutil.copy(Path(__file__).with_name(name), folder))
         copy.chmod(0o644)

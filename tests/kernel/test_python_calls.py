@@ -24,6 +24,8 @@ from condor_joblens.profiles import traced_calls  # noqa: E402
 from condor_joblens.profiles.traced_calls import TracedCalls  # noqa: E402
 from condor_joblens.tracing import python_ring  # noqa: E402
 
+pytestmark = pytest.mark.traces
+
 FIT = """
 import os
 import threading

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.append(str(CHECKOUT / "tests" / "unit"))  # its scripts
 
 from hooked_python import SCRIPTS, VARIABLES, Hearer, are_right, build, run  # noqa: E402
+from python_roots import root_of  # noqa: E402
 
 NAMES = (
     *("shows", "own sitecustomize", "divides", "does not parse", "recurses", "misses a key", "decodes"),
@@ -47,10 +47,8 @@ class Inside:
 @contextmanager
 def inside_of(version: str, *, calls: bool = False) -> Iterator[Inside]:
     """The root of a Debian with this Python, and a folder in it with the hook."""
-    said = subprocess.run([CHECKOUT / "tests" / "pythons", version], stdout=subprocess.PIPE, text=True, check=True)
-    root = said.stdout.strip()
-    with tempfile.TemporaryDirectory(dir=f"{root}/tmp") as folder:
-        found = Inside(version, root, Path(folder))
+    with root_of(version) as root, tempfile.TemporaryDirectory(dir=root / "tmp") as folder:
+        found = Inside(version, str(root), Path(folder))
         build(found.folder / "hook", found.path("s"), calls=calls, pause_ms=2)
         yield found
 

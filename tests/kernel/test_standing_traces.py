@@ -18,7 +18,10 @@ from condor_joblens.tracing import followers
 
 DEPTH = 200  # of traced.cc
 
-pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
+pytestmark = [
+    pytest.mark.traces,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone"),
+]
 
 
 def test_all_calls_of_a_job_with_two_processes_are_counted(traces: Traces) -> None:

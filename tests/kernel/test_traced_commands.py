@@ -25,7 +25,10 @@ from condor_joblens.tracing.shell_trace import COUNTED_ALONE
 
 BASH = "/bin/bash"
 
-pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="commands are traced on x86-64 alone")]
+pytestmark = [
+    pytest.mark.traces,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="commands are traced on x86-64 alone"),
+]
 
 
 @dataclass
@@ -227,7 +230,7 @@ bash -c 'false; true' name
 
 
 def test_a_loop_of_builtins_is_switched_off(traces: Traces, open_folder: Path) -> None:
-    told, out, code = traced(traces, "for ((i = 0; i < 200000; i++)); do :; done\necho done\n", open_folder)
+    told, out, code = traced(traces, "for ((i = 0; i < 200000; i++)); do :; done\necho done\n", open_folder, share=1.0)
     assert (out, code) == ("done\n", 0)
     assert told.summary[0]["SwitchedOff"] and told.summary[0]["Commands"] < 50_000
     assert any("executes too many commands" in each for each in told.notices)

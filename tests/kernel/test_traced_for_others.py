@@ -25,7 +25,10 @@ from condor_joblens.tracing import standing_messages as messages
 
 DEPTH = 200  # of traced.cc
 
-pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
+pytestmark = [
+    pytest.mark.traces,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone"),
+]
 
 
 def begin(traces: Traces, spec: str, kind: EventKind) -> socket.socket:

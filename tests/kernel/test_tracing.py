@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import traced_jobs
-from ground import compiled, until
-from traced_jobs import ALICE, SECONDS, Traces, act, end, is_probed, job, traced_program
+from ground import like_go_program, until
+from traced_jobs import ALICE, SECONDS, SHARE, Traces, act, end, is_probed, job, traced_program
 
 from condor_joblens.common import readiness
 from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
@@ -23,7 +23,10 @@ from condor_joblens.control.child_output import CONTENT, FAILED, NOTICE, WHOLE
 DEPTH = 200  # of traced.cc
 ENDED = ("Returned", "LeftByJump", "Unwound", "EndNotSeen", "EndUnknown", "BegunBefore", "LostHits", "NotOurs")
 
-pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone")]
+pytestmark = [
+    pytest.mark.traces,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="functions are traced on x86-64 alone"),
+]
 
 
 @dataclass
@@ -90,11 +93,15 @@ def act_and_end(process: subprocess.Popen[str]) -> None:
 
 
 def follow(
-    traces: Traces, spec: str, *arguments: str, does: Callable[[subprocess.Popen[str]], None] = act_and_end
+    traces: Traces,
+    spec: str,
+    *arguments: str,
+    does: Callable[[subprocess.Popen[str]], None] = act_and_end,
+    share: float = SHARE,
 ) -> Told:
     """The whole of a job, traced; `does` has it do what it is for."""
     with job(traces.slot, *arguments) as process:
-        channel = traces.begin(spec)
+        channel = traces.begin(spec, share=share)
         told = when_attached(channel)
         does(process)
         while receive(channel, told):
@@ -156,7 +163,7 @@ def test_what_is_thrown_has_a_type_a_text_and_a_stack(traces: Traces) -> None:
 
 
 def test_a_storm_of_exceptions_is_switched_off(traces: Traces) -> None:
-    told = follow(traces, "throws", "storm")
+    told = follow(traces, "throws", "storm", share=1.0)
     summary = told.of("__cxa_throw")
     assert summary["SwitchedOff"] and 0 < summary["Throws"] < 100_000 and summary["CoveredSeconds"] > 0
     assert any("too often" in notice for notice in told.notices)
@@ -179,10 +186,7 @@ def test_the_last_exception_of_a_process_is_known_when_it_is_gone(traces: Traces
 
 def test_a_program_in_go_has_entries_alone(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as its linker's section tells: nothing is said of ends."""
-    like_go = compiled(
-        "test_like_go", ["traced.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread", "-DSECTION=.go.buildinfo"
-    )
-    monkeypatch.setattr(traced_jobs, "traced_program", lambda: like_go)
+    monkeypatch.setattr(traced_jobs, "traced_program", like_go_program)
     told = run(traces, "test_like_go:work::throws")
     summary = told.of("work::throws(int)")
     assert summary["EntriesAlone"] and (summary["Calls"], summary["Unwound"], len(told.calls)) == (40, 0, 40)
@@ -215,7 +219,7 @@ def test_a_jump_within_the_function_is_no_exit(traces: Traces) -> None:
 
 
 def test_a_hot_function_is_switched_off_and_the_time_said(traces: Traces) -> None:
-    told = follow(traces, "test_traced:hot", "hot")
+    told = follow(traces, "test_traced:hot", "hot", share=1.0)
     summary = told.of("hot")
     assert summary["SwitchedOff"] and 0 < summary["Calls"] < 3_000_000
     assert summary["Calls"] == summary["Returned"] + summary["EndUnknown"] and summary["EndUnknown"] <= 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ground import Slot, compiled
+from ground import PATIENCE, Slot, traced_program
 
 from condor_joblens.common import descriptors
 from condor_joblens.common.process_starter import ProcessStarter
@@ -26,12 +26,9 @@ from condor_joblens.tracing.functions import find
 
 OWN, TRACER, ALICE = 64001, 64003, 12345
 ALLOWED = AllowedIds(1000, (), 1000, ())
-SECONDS = 120.0
-
-
-def traced_program() -> Path:
-    """traced.cc."""
-    return compiled("test_traced", ["traced.cc"], "-lstdc++", "-fomit-frame-pointer", "-pthread")
+SECONDS = 120.0 * PATIENCE
+SHARE = 1.0 * PATIENCE
+"""Of what probes may cost a job. A hit on an emulated CPU takes so long that some hundred are too many at a time."""
 
 
 class Traces:
@@ -80,7 +77,7 @@ class Traces:
                 self._lookers.start(opened, folder)
                 self._tracers.start(theirs)
                 descriptors.send(opener, REQUEST)
-                request = {"specs": specs, "seconds": seconds, "uid": ALICE, "share": 1.0, **asked}
+                request = {"specs": specs, "seconds": seconds, "uid": ALICE, "share": SHARE, **asked}
                 descriptors.send(ours, json.dumps(request).encode(), [cgroup, opener.fileno(), *maps])
         finally:
             os.close(folder)
