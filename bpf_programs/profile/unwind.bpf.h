@@ -228,7 +228,8 @@ static __always_inline bool by_rule(struct walk *walk, u64 row)
 		return false;
 	if (frame && rule != RULE_REALIGNED && frame <= sizeof(walk->saved))
 		near = frame;
-	if (bpf_probe_read_user(walk->saved, near, (void *)(end - near)))
+	barrier_var(near);	/* else the compiler bounds another copy of it than it uses, which Linux 6.12 refuses */
+	if (near > sizeof(walk->saved) || bpf_probe_read_user(walk->saved, near, (void *)(end - near)))
 		return false;
 	if (near > 8)
 		walk->bp = walk->saved[0];
