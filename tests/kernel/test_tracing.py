@@ -123,6 +123,7 @@ def counted(told: Told, name: str) -> dict[str, int]:
     return {"Calls": summary["Calls"], **{key: summary[key] for key in ENDED if summary[key]}}
 
 
+@pytest.mark.guest
 def test_calls_of_all_threads_with_arguments_and_result(traces: Traces) -> None:
     told = run(traces, "test_traced:plain(int, char*) -> int")
     assert counted(told, "plain") == {"Calls": 42, "Returned": 42}
@@ -135,6 +136,7 @@ def test_calls_of_all_threads_with_arguments_and_result(traces: Traces) -> None:
     assert len({call[2] for call in told.calls}) == 2 and len({call[1] for call in told.calls}) == 1
 
 
+@pytest.mark.guest
 def test_recursion_has_an_exit_for_each_entry(traces: Traces) -> None:
     told = run(traces, "test_traced:deep(int) -> int")
     assert counted(told, "deep") == {"Calls": DEPTH + 1, "Returned": DEPTH + 1}
@@ -144,6 +146,7 @@ def test_recursion_has_an_exit_for_each_entry(traces: Traces) -> None:
     assert {call[8] + int(call[4][0]) for call in told.calls} == {DEPTH}
 
 
+@pytest.mark.guest
 def test_an_exception_unwinds(traces: Traces) -> None:
     told = run(traces, "test_traced:work::throws")
     assert counted(told, "work::throws(int)") == {"Calls": 2 * 5 * 4, "Unwound": 2 * 4 * 4, "EndNotSeen": 2 * 4}
