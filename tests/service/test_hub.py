@@ -29,6 +29,7 @@ from sinks import complaints, deliver, make, runs, until
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.store.client import Store, StoreUnfit
+from condor_joblens.hub.store.schema import LIVE_FIELDS, LIVE_METRICS
 from condor_joblens.model.metrics import METRICS
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.hub import HubSink
@@ -112,6 +113,13 @@ def test_what_comes_twice_and_in_any_order_is_kept_once(hub: Hub) -> None:
     assert samples == {"n": 600, "ids": 600}
     rows = asked(hub, "SELECT Type, Sequence FROM latest FINAL WHERE GlobalJobId LIKE {like:String}", **of("11"))
     assert rows == [{"Type": "job", "Sequence": 20}] * 30, "the newest of each run, whatever came last"
+    columns = ", ".join((*LIVE_FIELDS, *LIVE_METRICS))
+    like = "FINAL WHERE GlobalJobId LIKE {like:String}"
+    newest, live = (
+        asked(hub, f"SELECT tuple({columns}) AS row FROM {table} {like} ORDER BY Run", **of("11"))
+        for table in ("latest", "live")
+    )
+    assert len(live) == 30 and live == newest
 
 
 def test_what_comes_twice_in_one_post_is_kept_once(hub: Hub) -> None:

@@ -158,6 +158,21 @@ def changed(hub: Hub, folder: str, statement: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def content_of(hub: Hub, folder: str, *names: str) -> dict[str, list[str]]:
+    """The same of these tables of the store in a folder."""
+    program = (
+        "import json, pathlib, sys; from condor_joblens.hub.own_store import own_store\n"
+        "with own_store(pathlib.Path(sys.argv[1])) as store:\n"
+        "    print(json.dumps({n: store.ask(f'SELECT * FROM {n} FINAL') for n in sys.argv[2:]}))"
+    )
+    command = [os.path.realpath(sys.executable), "-c", program, f"{hub.folder}/{folder}", *names]
+    done = subprocess.run(
+        ["setpriv", *hub.as_user(), *command],
+        env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=300, cwd="/", check=True,
+    )  # fmt: skip
+    return {name: sorted(json.dumps(row) for row in rows) for name, rows in json.loads(done.stdout).items()}
+
+
 def test_a_backup_of_a_hub_that_runs_is_restored_equal(hub: Hub) -> None:
     token = care(hub, "token", "add", "Bob", "--people", str(hub.people), program="access_command")
     target = f"{hub.folder}/kept/backup-1"
@@ -170,18 +185,7 @@ def test_a_backup_of_a_hub_that_runs_is_restored_equal(hub: Hub) -> None:
     done = care(hub, "restore", target, folder="kept/restored")
     assert done.returncode == 0, done.stderr
     before = content(hub.ask)
-    program = (
-        "import json, pathlib, sys; from condor_joblens.hub.own_store import own_store\n"
-        "with own_store(pathlib.Path(sys.argv[1])) as store:\n"
-        "    print(json.dumps({n: store.ask(f'SELECT * FROM {n} FINAL') for n in sys.argv[2:]}))"
-    )
-    command = [os.path.realpath(sys.executable), "-c", program, f"{hub.folder}/kept/restored", *before]
-    done = subprocess.run(
-        ["setpriv", *hub.as_user(), *command],
-        env={**os.environ, **hub.environment()}, capture_output=True, text=True, timeout=300, cwd="/", check=True,
-    )  # fmt: skip
-    after = json.loads(done.stdout)
-    assert {name: sorted(json.dumps(row) for row in rows) for name, rows in after.items()} == before
+    assert content_of(hub, "kept/restored", *before) == before
     assert all(before[name] for name in ("samples", "jobs", "events", "latest", "failed_ends", "hours", "doubted"))
     listed = care(hub, "token", "list", folder="kept/restored", program="access_command").stdout
     assert "Bob" in listed and token.stdout.strip() not in listed
@@ -197,6 +201,7 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) 
     changed(hub, "kept/older", "DROP TABLE versions")
     changed(hub, "kept/older", "ALTER TABLE samples MODIFY SETTING min_bytes_for_wide_part = 1")
     changed(hub, "kept/older", "ALTER TABLE events DROP COLUMN Sink")
+    changed(hub, "kept/older", "DROP TABLE live")
     done = care(hub, "migrate", folder="kept/older")
     assert done.returncode == 0 and "it was 0" in done.stdout, done.stderr
     again = care(hub, "migrate", folder="kept/older")
@@ -206,6 +211,7 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) 
     assert f"min_bytes_for_wide_part = {100 << 20}" in made
     assert "vertical_merge_algorithm_min_rows_to_activate = 32768" in made
     assert "`Sink`" in (hub.folder / "kept/backup-3/store/metadata/default/events.sql").read_text()
+    assert content_of(hub, "kept/older", "live") == {"live": content(hub.ask)["live"]}
 
     changed(hub, "kept/older", "INSERT INTO versions VALUES (99, 0)")
     for done in (care(hub, "migrate", folder="kept/older"), own_hub(hub, "kept/older")):

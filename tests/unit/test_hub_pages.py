@@ -67,7 +67,9 @@ class Asked:
     def __init__(self, **row: Any) -> None:
         self.queries: list[tuple[str, dict[str, Any]]] = []
         names = (*OWNER_COLUMNS, *WORD_COLUMNS, "Cores", "ResidentBytes", "Run", "Node", "RunNumber", "GlobalJobId")
-        self.row = {**dict.fromkeys(names, "x"), "Type": "sample", "UpdateTime": 0, "IsMine": 0, "n": 1, **row}
+        plain = {"Type": "sample", "UpdateTime": 0, "IsMine": 0, "n": 1, "runs": 1}
+        key = {"Which": 1, "Place": 2, "k1": 1, "k2": "x", "k3": 2, "k4": 1}
+        self.row = {**dict.fromkeys(names, "x"), **plain, **key, **row}
 
     def ask_counted(self, query: str, **values: Any) -> tuple[list[dict[str, Any]], int]:
         """With how many there are."""
@@ -137,10 +139,10 @@ def test_why_a_job_died_is_not_told_to_an_operator() -> None:
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("owners", [1, 4, 5])
 def test_sums_of_fewer_than_five_people_are_not_shown_to_users(role: Role, owners: int) -> None:
-    row = {"records": 0, "nodes": 0, "newest": 0, "n": 1, "time": 0.0}
+    row = {"records": 0, "nodes": 0, "newest": 0, "n": 1, "time": 0.0, "Rows": 1, "All": 1}
     for which in ("Runs", "Mine"):
         row |= {f"{which}_{name}": owners if name == "owners" else 1 for name in (*SUMS, "silent")}
-    found = site(reader(role, Asked(**row)))
+    found = site(reader(role, Asked(**row)), lambda name, ask, stamp=None: ask())
     assert (found["site"] is None) == (role in (Role.USER, Role.MANAGER) and owners < 5)
     assert (found["silent_nodes"] is None) == (role in (Role.USER, Role.MANAGER))
 

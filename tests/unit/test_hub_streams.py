@@ -14,7 +14,17 @@ import pytest
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.web import shared, store_shares, streams
 from condor_joblens.hub.web.people import read_people
-from condor_joblens.hub.web.shared import MOST_OF_AN_ERROR, PERIOD, SHARE, OfOneViewer, Shared
+from condor_joblens.hub.web.shared import (
+    EASED_AFTER,
+    EASED_MOST,
+    EASED_SHARE,
+    MOST_OF_AN_ERROR,
+    PAUSE,
+    PERIOD,
+    SHARE,
+    OfOneViewer,
+    Shared,
+)
 from condor_joblens.hub.web.store_shares import SAVED, StoreShares
 from condor_joblens.hub.web.streams import OVER, Streams, event
 
@@ -60,6 +70,37 @@ def test_a_dear_question_is_asked_less_often() -> None:
     assert answers.get("q", ask) == 1
     clock.now += 0.1
     assert answers.get("q", ask) == 2
+
+
+@pytest.mark.parametrize("took", [0.001, 0.1, 1.0, 10.0])
+def test_what_is_wanted_for_long_is_asked_less_often_until_there_is_a_pause(took: float) -> None:
+    clock = Clock()
+    answers = Shared(clock)
+    ask, other = Asked(clock, seconds=took), Asked(clock, seconds=took)
+
+    def lasts(eases: bool) -> float:
+        """Of an answer that was made just now, until the next one, if somebody looks each tenth of a second."""
+        asked, begin = other if not eases else ask, clock.now
+        count = asked.count
+        while answers.get(eases, asked, eases=eases) == count:
+            clock.now += 0.1
+        return clock.now - begin - took
+
+    usual, eased = max(PERIOD, SHARE * took), max(PERIOD, SHARE * took, min(EASED_MOST, EASED_SHARE * took))
+    answers.get(True, ask, eases=True)
+    assert lasts(eases=True) == pytest.approx(usual, abs=0.11)
+    end = clock.now + EASED_AFTER
+    while clock.now < end:
+        lasts(eases=True)
+    assert lasts(eases=True) == pytest.approx(eased, abs=0.11)
+    clock.now += eased + PAUSE + 0.1
+    answers.get(True, ask, eases=True)
+    assert lasts(eases=True) == pytest.approx(usual, abs=0.11), "who comes after a pause is as the first"
+    answers.get(False, other)
+    end = clock.now + EASED_AFTER
+    while clock.now < end:
+        lasts(eases=False)
+    assert lasts(eases=False) == pytest.approx(usual, abs=0.11)
 
 
 def test_an_answer_serves_on_as_long_as_its_stamp_is_the_same() -> None:

@@ -218,6 +218,8 @@ class Store:
         for statement in migrations.statements(found, self.tables()):
             self._post({"query": statement}, b"")
         self._make_tables()
+        for statement in migrations.filling(found):
+            self._post({"query": statement}, b"")
         if found != migrations.VERSION:
             for statement in migrations.DONE:
                 self._post({"query": statement}, b"")

@@ -14,7 +14,7 @@ from condor_joblens.hub.store import schema
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.store.mutations import wait_until_done
 
-_WITH_OWNER = (schema.SAMPLES, schema.JOBS, schema.LATEST)
+_WITH_OWNER = (schema.SAMPLES, schema.JOBS, schema.LATEST, schema.LIVE)
 
 _ROUNDS = 3
 """Of a job that still runs, rows come for ever."""

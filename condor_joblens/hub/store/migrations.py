@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from condor_joblens.hub.store.schema import LATEST, LIVE, LIVE_DAYS, live_rows
+
 TABLE = "versions"
 """One row for each step that was made whole."""
 
@@ -32,8 +34,15 @@ def _by_columns(there: Collection[str]) -> list[str]:
     ]
 
 
-STEPS: tuple[Callable[[Collection[str]], list[str]], ...] = (_few_files, _by_columns)
+def _filled_later(there: Collection[str]) -> list[str]:
+    """There was no table of runs that live: `filling` has what it needs."""
+    return []
+
+
+STEPS: tuple[Callable[[Collection[str]], list[str]], ...] = (_few_files, _by_columns, _filled_later)
 """The step at place N makes version N + 1 of version N. Each is given the names of the tables that are there."""
+
+_LIVE_SINCE = 3
 
 VERSION = len(STEPS)
 
@@ -47,3 +56,12 @@ DONE = (
 def statements(version: int | None, there: Collection[str]) -> list[str]:
     """What makes the tables that are there as ours are. version: theirs; None: there are none."""
     return [] if version is None else [one for step in STEPS[version:] for one in step(there)]
+
+
+def filling(version: int | None) -> list[str]:
+    """What fills tables that an older hub did not have, when they and their views are there: so no row is missed."""
+    if version is None or version >= _LIVE_SINCE:
+        return []
+    columns = ", ".join(f"`{name}`" for name in LIVE.columns)
+    of_late = f"Time > toUnixTimestamp(now()) - {86400 * LIVE_DAYS}"
+    return [f"INSERT INTO {LIVE.name} ({columns}) {live_rows(LATEST.name)} WHERE {of_late}"]

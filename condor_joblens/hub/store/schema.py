@@ -71,6 +71,10 @@ class Table:
 
     granule: int = 8192  # rows that are read at a time, for one of them; the engine's own, if it is not said
 
+    wide_bytes: int = COMPACT_BYTES  # of a part that has a file a column
+
+    block_bytes: int = 65536  # of a column that are packed together, at least; the engine's own, if it is not said
+
     def statement(self) -> str:
         """Makes it, where it is not there."""
         columns = ",\n  ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
@@ -78,7 +82,8 @@ class Table:
             f"CREATE TABLE IF NOT EXISTS {self.name} (\n  {columns}\n) ENGINE = ReplacingMergeTree({self.version})\n"
             f"PARTITION BY toDate(toDateTime({self.time})) ORDER BY ({', '.join(self.key)})\n"
             f"TTL toDateTime({self.time}) + INTERVAL {self.days} DAY\n"
-            f"SETTINGS min_bytes_for_wide_part = {COMPACT_BYTES}, index_granularity = {self.granule}, "
+            f"SETTINGS min_bytes_for_wide_part = {self.wide_bytes}, min_compress_block_size = {self.block_bytes}, "
+            f"index_granularity = {self.granule}, "
             f"vertical_merge_algorithm_min_rows_to_activate = {VERTICAL_ROWS}"
         )
 
@@ -115,6 +120,8 @@ how seldom its node's sink takes a run's samples: JOBLENS_SINK_HUB_PERIOD, 0 for
 
 _RUN = {**_EVERY, **{field.record_name: _field_type(field) for field in FIELDS}, **_LISTS, **_ADDED, **_groups()}
 _OF_RUN = ("GlobalJobId", "Run", "Node", "RunNumber", "Sequence", "Id")
+_OF_FEW = ("Type", "Node", "Level", "Owner", "AccountingGroup", "Vo")
+"""Columns in which many runs have the same text."""
 
 SAMPLES = Table("samples", _RUN, _OF_RUN, DAYS)
 JOBS = Table("jobs", _RUN, _OF_RUN, JOB_DAYS)
@@ -138,9 +145,58 @@ DOUBTED = Table(
 )
 """Records from Kafka that say something else than the schedd's RemoteHost (hub/ingest/doubts.py): as they came."""
 
+VERSION_OF_ROW = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
+
 LATEST = Table("latest", {**_RUN, "Version": "UInt64"}, ("GlobalJobId", "Run", "Node"), DAYS, "Version", granule=512)
 """The newest record of each run. Pages read all columns of a hundred runs that lie anywhere in it. By granules of 512
 rows that takes half of the time, and an insert takes no more. A table that is there already stays as it is."""
+
+LIVE_DAYS = 4
+"""How long a run is in LIVE after its last record. That is longer than any may be silent and count as running
+(hub/web/states.py). So its last record stays as long as a sample of before could be taken for the newest."""
+
+LIVE_FIELDS = (
+    "Type", "Run", "RunNumber", "GlobalJobId", "JobId", "Node", "Time", "StartTime", "UpdateTime", "PeriodSeconds",
+    "SinkPeriodSeconds", "Level", "Owner", "AccountingGroup", "Vo", "Executable", "Death", "Servers", "RequestCpus",
+    "RequestMemoryBytes", "Slot", "Sequence", "Complete", "HangCause", "Note",
+)  # fmt: skip
+LIVE_METRICS = (
+    "Cpu.RecentCores", "Cpu.Seconds", "Cpu.IdleSeconds", "Memory.ResidentBytes", "Memory.ResidentPeakBytes",
+    "Memory.CgroupBytes", "Memory.LimitBytes", "Memory.AnonBytes", "Memory.CgroupAnonBytes", "Memory.CgroupKernelBytes",
+    "Io.CallReadBytes", "Io.CallWriteBytes", "Tcp.SentBytes", "Tcp.ReceivedBytes", "Process.Live", "Hang.Suspected",
+)  # fmt: skip
+_METRIC_TYPES = {metric.path: _metric_type(metric) for metric in METRICS}
+
+LIVE = Table(
+    "live",
+    {
+        **{"Which": "UInt64", "Place": "UInt64"},
+        **{name: "LowCardinality(String)" if name in _OF_FEW else _RUN[name] for name in LIVE_FIELDS},
+        **{path: _METRIC_TYPES[path] for path in LIVE_METRICS},
+        "Version": "UInt64",
+    },
+    ("Which", "Node", "Place"),
+    LIVE_DAYS,
+    "Version",
+    granule=256,
+    wide_bytes=1 << 20,
+    block_bytes=2048,
+)
+"""The newest record of each run of late, with few of its columns under the same names. They are those by which pages
+choose, sort and sum, and which lists show. For a page of runs that live all of them are read, and FINAL compares keys
+of all rows. So `Which` and `Place` are numbers, made of the run and its job. Metrics are no elements of tuples, which
+are read whole. A hundred runs that are shown lie anywhere, and of each a granule is read: a block of each column's
+file. In parts without such files, each column costs as much as all of them."""
+
+
+def live_rows(table: str) -> str:
+    """Those that records of a table make."""
+    metrics = ", ".join(f"{path} AS `{path}`" for path in LIVE_METRICS)
+    return (
+        f"SELECT sipHash64(Run) AS Which, sipHash64(GlobalJobId) AS Place, {', '.join(LIVE_FIELDS)}, "
+        f"{metrics}, {VERSION_OF_ROW} AS Version FROM {table}"
+    )
+
 
 READING_SECONDS = 360
 """One reading of a run's memory is kept in each such time: it is what leaks are found by, for all runs at once."""
@@ -272,17 +328,15 @@ MACHINES = Table(
 """Machines as the pool's collector has them: the newest answer (hub/ingest/collector.py). Version is HTCondor's."""
 
 TABLES = (
-    *(SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, READINGS, SERVER_READINGS),
+    *(SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, LIVE, READINGS, SERVER_READINGS),
     *(FAILED_ENDS, HOURS, TOUCHED_HOURS, JOB_EVENTS, JOB_STATES, MACHINES),
 )
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH, "job_event": JOB_EVENTS}
 """Where records of a type go."""
 
-VERSION_OF_ROW = "bitShiftLeft(RunNumber, 32) + 2 * Sequence + (Type = 'job')"
-
 
 def views(anew: bool) -> list[str]:
-    """What fills LATEST, JOB_STATES, the readings, FAILED_ENDS and TOUCHED_HOURS. A replayed record changes no sum.
+    """What fills tables that are made of others' rows. A replayed record changes no sum.
 
     anew: columns have changed.
     """
@@ -290,6 +344,7 @@ def views(anew: bool) -> list[str]:
         (f"latest_of_{table.name}", LATEST, f"SELECT *, {VERSION_OF_ROW} AS Version FROM {table.name}")
         for table in (SAMPLES, JOBS)
     ]
+    made += [(f"live_of_{table.name}", LIVE, live_rows(table.name)) for table in (SAMPLES, JOBS)]
     made.append(("job_states_of_events", JOB_STATES, f"SELECT * FROM {JOB_EVENTS.name}"))
     made.append(("readings_of_samples", READINGS, READINGS_OF_SAMPLES))
     for table in (SAMPLES, JOBS):

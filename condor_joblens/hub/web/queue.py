@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from condor_joblens.hub.store.schema import LIVE
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.reads import Reader
@@ -178,7 +179,7 @@ def _shown(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 def _state(reader: Reader, state: str) -> str:
     if state != UNWATCHED:
         return f"State = '{WAITS[WAITS.index(state)]}'"
-    watched = f"SELECT GlobalJobId FROM latest FINAL WHERE {states.running(reader.now)} AND Level != 'off'"
+    watched = f"SELECT GlobalJobId FROM {LIVE.name} FINAL WHERE {states.running(reader.now)} AND Level != 'off'"
     return f"(State = 'running' AND GlobalJobId NOT IN ({watched}))"
 
 

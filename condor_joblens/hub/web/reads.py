@@ -6,11 +6,12 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from condor_joblens.hub.store.client import Store
-from condor_joblens.hub.store.schema import DAYS
+from condor_joblens.hub.store.schema import DAYS, LATEST, LIVE, LIVE_METRICS
 from condor_joblens.hub.web import filters, states
 from condor_joblens.hub.web.ended import with_code
 from condor_joblens.hub.web.failures import WINDOW
@@ -89,6 +90,26 @@ _T = TypeVar("_T")
 _KEY = ("GlobalJobId", "Run", "Node")
 """Of a row of `latest`."""
 
+_LIVE_KEY = ("Which", "Node", "Place")
+"""Of a row of LIVE."""
+
+_MOST_NUMBERS = 1500
+"""Of runs, in a question, which is a line of HTTP."""
+
+_SORTS_BY_NUMBERS = ("cores", "memory", "read", "written")
+"""Those of SORTS in which it does not matter how runs are ordered that have the same."""
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Which runs, in which order, and how many."""
+
+    named: str  # what the rest has names for
+    where: str
+    order: str
+    most: int
+    page: int
+
 
 def _portions(names: Sequence[_T]) -> list[list[_T]]:
     """As many together as fit into a question. One that fits into none is left out: it has no page either."""
@@ -104,6 +125,12 @@ def _portions(names: Sequence[_T]) -> list[list[_T]]:
         found[-1].append(name)
         left -= size
     return found
+
+
+def _table(state: str, exact: Mapping[str, Any], *metrics: str) -> str:
+    """The table of fewest columns that tells which runs are chosen, and in which order. metrics: those of the order."""
+    is_live = state in LIVES and not exact.get("cause") and not set(metrics) & (BY_PATH.keys() - set(LIVE_METRICS))
+    return LIVE.name if is_live else LATEST.name
 
 
 class Reader:
@@ -163,6 +190,11 @@ class Reader:
         return self._store.ask(query, **values, **self._own_values)
 
     @property
+    def viewer_scope(self) -> tuple[Any, ...]:
+        """For whom it asks: who has the same sees the same."""
+        return self._viewer.scope
+
+    @property
     def near(self) -> str:
         """Jobs that are his own, or of his groups, as a condition."""
         return self.scope if self.has_groups else self.own
@@ -217,20 +249,58 @@ class Reader:
         picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
         # of what is alike the order stays while it lives, and of what is over the newest comes first
         then = "UpdateTime DESC, Run" if name == HEALTH and state not in LIVES else "Run"
-        ordered = f"ORDER BY {order} {way} NULLS LAST, {then}"
+        # of few of them `latest` tells as soon: its key begins with a job's schedd
+        is_of_all = self.sees_others and not words and not any(exact.values())
+        table = _table(state, exact, name) if is_of_all else LATEST.name
+        if table == LIVE.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
+            then = "Which"
         # which first and how many there are, by few columns of all runs; then all columns of these
         named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
-        keys, count = self._store.ask_counted(
-            f"WITH {self.own} AS IsMine, {named} SELECT GlobalJobId, Run, Node FROM latest FINAL "
-            f"WHERE {where} {ordered} LIMIT 1 BY Run LIMIT {most} OFFSET {most * page}",
-            **values,
-            **self._own_values,
-        )
-        rows = self._of_keys([tuple(row[name] for name in _KEY) for row in keys], f"{self._columns()}{''.join(picked)}")
+        ordered = f"{order} {way} NULLS LAST, {then}"
+        question = _Question(f"{self.own} AS IsMine, {named}", where, ordered, most, page)
+        found = f"{self._columns()}{''.join(picked)}"
+        if table == LIVE.name:
+            keys, count = self._first_live(question, values)
+            if _table(state, exact, *columns) == LIVE.name:
+                rows = self._of_live(keys, found)
+            else:
+                names = [(row["GlobalJobId"], row["Run"], row["Node"]) for row in self._of_live(keys, ", ".join(_KEY))]
+                rows = self._of_keys(names, found)
+        else:
+            named_keys, count = self._first(question, values)
+            rows = self._of_keys([tuple(row[name] for name in _KEY) for row in named_keys], found)
         for row in rows:
             row.update({path: row.pop(f"c{place}") for place, path in enumerate(columns)})
         self._add_exit_codes(rows)
         return {"jobs": [self._shown(row) for row in rows], "count": count, "page": page, "time": self.now}
+
+    def _first(self, asked: _Question, values: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+        """A page of runs' keys in `latest`, in order, and how many runs there are."""
+        return self._store.ask_counted(
+            f"WITH {asked.named} SELECT {', '.join(_KEY)} FROM latest FINAL WHERE {asked.where} "
+            f"ORDER BY {asked.order} LIMIT 1 BY Run LIMIT {asked.most} OFFSET {asked.most * asked.page}",
+            **values,
+            **self._own_values,
+        )
+
+    def _first_live(self, asked: _Question, values: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+        """The same of LIVE.
+
+        A run of which two nodes tell is one, but there is next to none. To put all rows in order, for leaving one out,
+        takes more than to count runs and to find the first ones. So that is done where there are some.
+        """
+        of_these = f"FROM {LIVE.name} FINAL WHERE {asked.where}"
+        (found,) = self.ask(
+            f"WITH {asked.named} SELECT count() AS n, uniqExact(Which) AS runs {of_these}",
+            **values,
+        )
+        once = "" if found["n"] == found["runs"] else "LIMIT 1 BY Which"
+        keys = self.ask(
+            f"WITH {asked.named} SELECT {', '.join(_LIVE_KEY)} {of_these} ORDER BY {asked.order} {once} "
+            f"LIMIT {asked.most} OFFSET {asked.most * asked.page}",
+            **values,
+        )
+        return keys, found["runs"]
 
     def _of_keys(self, keys: Sequence[Sequence[str]], columns: str) -> list[dict[str, Any]]:
         """Rows of `latest` within his scope, in the order of these keys. columns: with Run and Node."""
@@ -245,6 +315,24 @@ class Reader:
             )
         }
         return [found[run, node] for _, run, node in keys if (run, node) in found]
+
+    def _of_live(self, keys: Sequence[Mapping[str, Any]], columns: str) -> list[dict[str, Any]]:
+        """Rows of LIVE within his scope, in the order of these keys.
+
+        Without FINAL, which here takes half as much again: the newest of each is chosen of the few that there are.
+        """
+        found: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
+        more = "Which AS k1, Node AS k2, Place AS k3, Version AS k4"
+        for begin in range(0, len(keys), _MOST_NUMBERS):
+            those = ", ".join(str(int(key["Which"])) for key in keys[begin : begin + _MOST_NUMBERS])
+            for row in self.ask(
+                f"SELECT {columns}, {more} FROM {LIVE.name} PREWHERE Which IN ({those}) WHERE {self.scope}"
+            ):
+                *key, version = (row.pop(f"k{number}") for number in range(1, 5))
+                if version >= found.get(tuple(key), (0,))[0]:
+                    found[tuple(key)] = version, row
+        ordered = (found.get(tuple(key[name] for name in _LIVE_KEY)) for key in keys)
+        return [one[1] for one in ordered if one]
 
     def _rank(self, state: str) -> str:
         """How ill a run is, the worst with the greatest number. state: of STATES, by which runs are asked for."""
@@ -273,7 +361,7 @@ class Reader:
         (found,) = self.ask(
             f"SELECT uniqExact(Run) AS n, {', '.join(f'{each} AS k{place}' for place, each in enumerate(kept))} FROM "
             f"(WITH {self.own} AS IsMine SELECT Run, JobId, ifNull({x}, nan) AS x, ifNull({y}, nan) AS y "
-            f"FROM latest FINAL WHERE {where} AND isFinite(x) AND isFinite(y))",
+            f"FROM {_table(state, exact, *metrics)} FINAL WHERE {where} AND isFinite(x) AND isFinite(y))",
             **values,
         )
         rows = {one[0]: one for place in range(len(kept)) for _, one in found[f"k{place}"]}
@@ -323,28 +411,28 @@ class Reader:
         return found
 
     def jobs_named(self, runs: Sequence[str]) -> list[dict[str, Any]]:
-        """The newest record of each of these runs, as far as he may see them."""
-        rows = [
+        """The newest record of each of these runs that were there of late, as far as he may see them."""
+        named = "SELECT arrayJoin(JSONExtract({runs:String}, 'Array(String)')) AS Named"
+        keys = [
             row
             for names in _portions(runs)
             for row in self.ask(
-                f"SELECT {self._columns()} FROM latest FINAL WHERE "
-                f"Run IN (SELECT arrayJoin(JSONExtract({{runs:String}}, 'Array(String)'))) AND {self.scope} "
-                "ORDER BY Run, RunNumber DESC LIMIT 1 BY Run",
+                f"SELECT {', '.join(_LIVE_KEY)} FROM {LIVE.name} FINAL PREWHERE Which IN (SELECT sipHash64(Named) FROM "
+                f"({named})) WHERE Run IN ({named}) AND {self.scope} ORDER BY Run, RunNumber DESC LIMIT 1 BY Run",
                 runs=json.dumps(names),
             )
         ]
-        return [self._shown(row) for row in rows]
+        return [self._shown(row) for row in self._of_live(keys, self._columns())]
 
     def jobs_of_node(self, node: str, most: int) -> list[dict[str, Any]]:
         """What runs there, and he may see; those with most cores first."""
-        rows = self.ask(
-            f"SELECT {self._columns()} FROM latest FINAL "
+        keys = self.ask(
+            f"SELECT {', '.join(_LIVE_KEY)} FROM {LIVE.name} FINAL "
             f"WHERE {states.running(self.now)} AND Node = {{node:String}} AND {self.scope} "
-            f"ORDER BY Cores DESC NULLS LAST, Run LIMIT {most}",
+            f"ORDER BY {_NUMBERS['Cores']} DESC NULLS LAST, Run LIMIT {most}",
             node=node,
         )
-        return [self._shown(row) for row in rows]
+        return [self._shown(row) for row in self._of_live(keys, self._columns())]
 
     def job(self, run: str) -> dict[str, Any] | None:
         """One run; None if there is none, or he may not see it: nobody learns which."""

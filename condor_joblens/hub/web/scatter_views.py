@@ -74,4 +74,5 @@ SCATTER = View(
     lambda reader, asked: asked.find(reader),
     _dress,
     table=lambda reader, asked: list(as_rows(asked.find(reader))),
+    eases=True,
 )

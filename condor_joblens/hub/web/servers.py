@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from condor_joblens.hub.store.schema import SERVER_PLACE, SERVER_READINGS, SERVER_SECONDS, WHOSE
+from condor_joblens.hub.store.schema import LIVE, SERVER_PLACE, SERVER_READINGS, SERVER_SECONDS, WHOSE
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.ended import ASKED, HAS_FAILED, by_cause, cause_columns, with_codes
 from condor_joblens.hub.web.reads import Reader
@@ -42,7 +42,7 @@ _SUMS = (
     "sum(errors / lasted) AS errors_per_second, sum(seconds / lasted) AS waiting, "
     "if(sum(requests) > 0, sum(seconds) / sum(requests), NULL) AS wait_seconds"
 )
-_COUNTS = "uniqExact(sipHash64(Run)) AS runs, uniqExactIf(sipHash64(Run), isNull(requests)) AS unknown"
+_COUNTS = "uniqExact(Which) AS runs, uniqExactIf(Which, isNull(requests)) AS unknown"
 
 
 def servers(reader: Reader) -> dict[str, Any]:
@@ -98,9 +98,10 @@ def _now(reader: Reader, where: str = "1") -> str:
     """
     names = ", ".join(f"one.{name} AS {name}" for name in ("Name", "Class", *_NUMBERS))
     newest = (
-        f"SELECT {_OF_RUN}, JobId, Owner, StartTime, Time, Time - {LEAST_SECONDS} AS Before, {names}, {WHOSE} AS Whose "
-        f"FROM (WITH {reader.own} AS IsMine SELECT {_OF_RUN}, JobId, Owner, StartTime, Time, "
-        f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM latest FINAL "
+        f"SELECT Which, {_OF_RUN}, JobId, Owner, StartTime, Time, Time - {LEAST_SECONDS} AS Before, {names}, "
+        f"{WHOSE} AS Whose FROM (WITH {reader.own} AS IsMine SELECT Which, {_OF_RUN}, JobId, Owner, StartTime, Time, "
+        f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM {LIVE.name} FINAL "
+        f"PREWHERE Which IN (SELECT Which FROM {LIVE.name} WHERE Servers != '' AND {states.running(reader.now)}) "
         f"WHERE {states.running(reader.now)} AND Servers != '' AND {reader.scope} AND {reader.sees(Seen.WORDS)}) "
         f"WHERE Name != '' AND {where}"
     )
@@ -108,13 +109,15 @@ def _now(reader: Reader, where: str = "1") -> str:
     at_most = f"least({2 * MOST_SECONDS}, {LEAST_SECONDS + SERVER_SECONDS} + Period + {states.patience_of('Period')})"
     before = (
         f"SELECT Whose, Time, {', '.join(_NUMBERS)} FROM {SERVER_READINGS.name} "
-        f"WHERE Time > {reader.now - 2 * MOST_SECONDS} AND Time + {at_most} > {reader.now} AND {where}"
+        f"WHERE Place >= {int((reader.now - 2 * MOST_SECONDS) // SERVER_PLACE)} "
+        f"AND Time > {reader.now - 2 * MOST_SECONDS} AND Time + {at_most} > {reader.now} AND {where}"
     )
     began = f"(r.Time = 0 AND l.StartTime > l.Time - {MOST_SECONDS})"
     is_known = f"({began} OR r.Time > l.Time - {MOST_SECONDS})"
     grown = {name: f"if({is_known}, greatest(0, l.{name} - r.{name}), NULL)" for name in _NUMBERS}
     return (
-        "(SELECT l.Run AS Run, l.Node AS Node, l.JobId AS JobId, l.Owner AS Owner, l.Name AS Name, l.Class AS Class, "
+        "(SELECT l.Which AS Which, l.Run AS Run, l.Node AS Node, l.JobId AS JobId, l.Owner AS Owner, "
+        "l.Name AS Name, l.Class AS Class, "
         f"if({is_known}, greatest(1, l.Time - if({began}, l.StartTime, r.Time)), NULL) AS lasted, "
         f"{grown['Requests']} AS requests, {grown['SentBytes']} + {grown['ReceivedBytes']} AS bytes, "
         f"{grown['Errors']} AS errors, {grown['Seconds']} AS seconds FROM ({newest}) AS l "
@@ -126,7 +129,7 @@ def _steps(reader: Reader, name: str) -> tuple[list[dict[str, Any]], bool]:
     """The last day, the oldest step first; and whether there is anything of it."""
     begin = STEP * int((reader.now - DAY) // STEP + 1)
     sees = f"{reader.scope} AND {reader.sees(Seen.WORDS)}"
-    those = f"WITH {reader.own} AS IsMine SELECT Run FROM latest FINAL WHERE Time > {begin} AND {sees}"
+    those = f"WITH {reader.own} AS IsMine SELECT Run FROM {LIVE.name} FINAL WHERE Time > {begin} AND {sees}"
     whole = "OVER (PARTITION BY Class, Run, Node, RunNumber ORDER BY Place ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"
     grown = ", ".join(
         f"greatest(0, toFloat64({name}) - toFloat64(lagInFrame({name}) {whole})) AS d{name}" for name in _NUMBERS

@@ -23,6 +23,18 @@ PERIOD = 1.0
 SHARE = 10.0
 """An answer that took a second serves for ten."""
 
+EASED_SHARE = 100.0
+"""The same of a question that is asked for long, where that may be: a page over all runs that somebody leaves open."""
+
+EASED_AFTER = 60.0
+"""Seconds for which it has been wanted without a pause, until it is asked less often."""
+
+EASED_MOST = 30.0
+"""Seconds for which such an answer serves, at most; unless SHARE says more."""
+
+PAUSE = 5.0
+"""Seconds after the end of an answer, in which nobody wants the next one: whoever comes then is as the first."""
+
 MOST_OF_AN_ERROR = 10.0
 """Seconds for which an error serves all, however long it took: a store that hung for a minute may be back by then."""
 
@@ -41,6 +53,13 @@ class _Answer:
     value: Any = None
     error: Exception | None = None
     stamp: Hashable = None  # of what it was asked of
+    wanted_since: float = 0.0
+
+    def seconds(self, took: float, is_for_long: bool) -> float:
+        """For which it serves, if it took so many."""
+        if self.error is not None:
+            return min(max(PERIOD, SHARE * took), MOST_OF_AN_ERROR)
+        return max(PERIOD, SHARE * took, min(EASED_SHARE * took, EASED_MOST) if is_for_long else 0.0)
 
 
 class Shared:
@@ -51,11 +70,11 @@ class Shared:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, question: Hashable, ask: Callable[[], T], stamp: Hashable = None) -> T:
+    def get(self, question: Hashable, ask: Callable[[], T], stamp: Hashable = None, *, eases: bool = False) -> T:
         """What `ask` says, or said a moment ago; who wants it meanwhile waits for it. Raises what `ask` raised.
 
         stamp: the same as long as `ask` would say the same; then the answer serves on. Whom `ask` refuses by
-        OfOneViewer gets the answer before, if there is one.
+        OfOneViewer gets the answer before, if there is one. eases: what is wanted for long may be asked less often.
         """
         with self._lock:
             answer = self._answers.setdefault(question, _Answer())
@@ -66,6 +85,8 @@ class Shared:
             is_same = stamp is not None and stamp == answer.stamp and answer.value is not None
             if self._clock() >= answer.until and not is_same:
                 begin = self._clock()
+                if begin > answer.until + PAUSE:
+                    answer.wanted_since = begin
                 try:
                     answer.value, answer.error, answer.stamp = ask(), None, stamp
                 except OfOneViewer:
@@ -75,8 +96,8 @@ class Shared:
                 except Exception as error:  # all who wait are told the same, and don't ask one after the other
                     answer.value, answer.error = None, error
                 end = self._clock()
-                seconds = max(PERIOD, SHARE * (end - begin))
-                answer.until = end + (seconds if answer.error is None else min(seconds, MOST_OF_AN_ERROR))
+                is_for_long = eases and end - answer.wanted_since > EASED_AFTER
+                answer.until = end + answer.seconds(end - begin, is_for_long)
             if answer.error is not None:
                 raise answer.error
             found: T = answer.value

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol, TypeVar
 
-from condor_joblens.hub.store.schema import CONTRADICTS
+from condor_joblens.hub.store.schema import CONTRADICTS, LIVE
 from condor_joblens.hub.web import pool, states
 from condor_joblens.hub.web.ended import ASKED, CLUSTER, HAS_FAILED, cause, cause_columns, last_records, with_codes
 from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
@@ -24,7 +25,18 @@ SILENT_SECONDS = 86400.0
 """Runs that have been silent for longer are on the page of jobs alone."""
 
 
-def site(reader: Reader) -> dict[str, Any]:
+T = TypeVar("T")
+
+
+class Sharing(Protocol):
+    """Answers that who sees the same shares."""
+
+    def __call__(self, name: str, ask: Callable[[], T], stamp: Hashable = None) -> T:
+        """What `ask` says or has said; as long as the stamp is the same, it would say the same."""
+        ...
+
+
+def site(reader: Reader, shared: Sharing) -> dict[str, Any]:
     """Sums of all that runs. They are left out where they would tell of too few people. Raises JobLensError."""
     now, day = reader.now, reader.hour + WINDOW - SILENT_SECONDS
     whole, mine = _live_sums(reader, day)
@@ -38,6 +50,7 @@ def site(reader: Reader) -> dict[str, Any]:
         f"WHERE Judged = {CONTRADICTS} AND Time > {now - 86400}"
     )
     failures, ended = _failures(reader)
+    usual = shared("before", lambda: _before(reader), reader.hour)
     is_hidden = not reader.sees_others and whole["owners"] < FEWEST
     sees_all = reader.sees_others
     return {
@@ -45,9 +58,9 @@ def site(reader: Reader) -> dict[str, Any]:
         "mine": mine,
         "pool": pool.sums(reader),
         "last_hour": {"ended": sum(ended.by_node.values()), "failed": len(failures)},
-        "failures": [_told(wave) for wave in waves(failures, _before(reader), ended)],
+        "failures": [_told(wave) for wave in waves(failures, usual, ended)],
         "failing_nodes": failing_nodes(reader),
-        "servers": servers(reader)["servers"][:MOST_SERVERS],
+        "servers": shared("servers", lambda: servers(reader))["servers"][:MOST_SERVERS],
         "silent_nodes": silent_nodes(reader) if sees_all else None,
         "lost_records": lost["records"] or 0,
         "other_schemas": other if sees_all and other["records"] else None,
@@ -74,20 +87,33 @@ SUMS = {
 def _live_sums(reader: Reader, day: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """Of all that runs, and of what is his or his groups', by one look at the runs.
 
-    With how many fell silent since `day`.
+    With how many fell silent since `day`. A run of which two nodes tell is one, but there is next to none. So rows are
+    counted, and runs only where that is not the same: to count each number's runs takes most of the time.
     """
-    parts = [f"{text.format(which)} AS {which}_{name}" for which in ("Runs", "Mine") for name, text in SUMS.items()]
-    parts += ["uniqExactIf(Which, IsSilent) AS Runs_silent", "uniqExactIf(Which, IsSilent AND IsOwn) AS Mine_silent"]
-    (found,) = reader.ask(
-        f"SELECT {', '.join(parts)} FROM (SELECT sipHash64(Run) AS Which, Owner, Node, Cpu.RecentCores AS Cores, "
+    found = reader.ask(_live_question(reader, day, of_runs=False))[0]
+    if found["Rows"] != found["All"]:
+        found = reader.ask(_live_question(reader, day, of_runs=True))[0]
+    whole, mine = ({name: found[f"{which}_{name}"] for name in (*SUMS, "silent")} for which in ("Runs", "Mine"))
+    return whole, mine
+
+
+def _live_question(reader: Reader, day: float, *, of_runs: bool) -> str:
+    sums = {**SUMS, "silent": "uniqExactIf(Which, {0}Silent)"}
+    if not of_runs:
+        sums = {name: text.replace("uniqExactIf(Which, ", "countIf(") for name, text in sums.items()}
+    parts = [f"{text.format('Runs')} AS Runs_{name}" for name, text in sums.items()]
+    none = {name: "NULL" if text.startswith("sum") else "0" for name, text in sums.items()}
+    has_own = reader.near != "0"
+    parts += [f"{text.format('Mine') if has_own else none[name]} AS Mine_{name}" for name, text in sums.items()]
+    parts += ["count() AS Rows", "uniqExact(Which) AS All"]
+    return (
+        f"SELECT {', '.join(parts)} FROM (SELECT Which, Owner, Node, Cpu.RecentCores AS Cores, "
         f"Memory.ResidentBytes AS Bytes, ifNull(Hang.Suspected, 0) > 0 AS Hangs, {SUSPECT} AS IsSuspect, "
         "RequestCpus, RequestMemoryBytes, "
         f"{reader.near} AS IsOwn, {states.running(reader.now)} AS Runs, Runs AND IsOwn AS Mine, "
-        f"Time >= {day} AND {states.silent(reader.now)} AS IsSilent "
-        f"FROM latest FINAL WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
+        f"Time >= {day} AND {states.silent(reader.now)} AS RunsSilent, RunsSilent AND IsOwn AS MineSilent "
+        f"FROM {LIVE.name} FINAL WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
     )
-    whole, mine = ({name: found[f"{which}_{name}"] for name in (*SUMS, "silent")} for which in ("Runs", "Mine"))
-    return whole, mine
 
 
 def told_waves(reader: Reader) -> list[dict[str, Any]]:
@@ -133,16 +159,14 @@ def _failures(reader: Reader) -> tuple[list[Failure], Ended]:
         for row in rows
     ]  # fmt: skip
     ended = last_records("Node, GlobalJobId, JobId, Servers", f"Time > {since} AND {reader.scope} AND {reader.is_past}")
-    most = f"GROUP BY name ORDER BY n DESC LIMIT {MOST_FAILURES}"
-    counts = {
-        name: {row["name"]: row["n"] for row in reader.ask(query)}
-        for name, query in {
-            "by_node": f"SELECT Node AS name, count() AS n FROM {ended} {most}",
-            "by_cluster": f"SELECT {CLUSTER} AS name, count() AS n FROM {ended} {most}",
-            "by_server": f"SELECT arrayJoin(arrayDistinct({ASKED})) AS name, count() AS n FROM {ended} "
-            f"WHERE Servers != '' {most}",
-        }.items()
-    }
+    counts: dict[str, dict[str, int]] = {"by_node": {}, "by_cluster": {}, "by_server": {}}
+    for row in reader.ask(
+        "SELECT one.1 AS what, one.2 AS name, count() AS n FROM (SELECT arrayJoin(arrayConcat("
+        f"[('by_node', toString(Node)), ('by_cluster', {CLUSTER})], "
+        f"arrayMap(x -> ('by_server', x), arrayDistinct({ASKED})))) AS one FROM {ended}) "
+        f"GROUP BY what, name ORDER BY n DESC LIMIT {MOST_FAILURES} BY what"
+    ):
+        counts[row["what"]][row["name"]] = row["n"]
     return failures, Ended(**counts)
 
 

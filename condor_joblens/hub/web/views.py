@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
@@ -75,6 +75,9 @@ _HEADS = (
 _QUEUE_HEADS = (("job", "Job"), ("owner", "Owner"), ("started", "So for"))
 
 
+T = TypeVar("T")
+
+
 def _all_of(asked: Any) -> Any:
     return asked
 
@@ -95,10 +98,12 @@ class View:
     of_store: Callable[[Any], Any] = _all_of
     """What of an address tells one question to the store from another: the rest chooses from what it has answered."""
 
+    eases: bool = False  # over all runs: asked less often while it is left open
+
     def found(self, viewer: Person, asked: Any) -> Any:
         """Shared with all who see the same. Raises JobLensError."""
         question = (self.name, viewer.scope, self.of_store(asked))
-        return _asked(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer))
+        return _asked(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer), self.eases)
 
     def _stamp(self, viewer: Person) -> Hashable:
         """None: what is found may be another any time. Raises JobLensError."""
@@ -118,7 +123,8 @@ class View:
             found = self.found(viewer, asked)
             return None if found is None else render_to_string(f"{self.name}_part.html", self.dress(asked, found))
 
-        return desk().shared.get(("part", self.name, viewer.scope, asked), rendered, self._stamp(viewer))
+        question = ("part", self.name, viewer.scope, asked)
+        return desk().shared.get(question, rendered, self._stamp(viewer), eases=self.eases)
 
     def page(self, request: Any, **words: str) -> HttpResponse:
         """The whole page."""
@@ -181,7 +187,9 @@ class View:
                 if not is_in or person is None or person.scope != scope:
                     return None
                 return desk().shared.get(
-                    ("event", self.name, scope, asked), lambda: event("part", self.part(person, asked) or "")
+                    ("event", self.name, scope, asked),
+                    lambda: event("part", self.part(person, asked) or ""),
+                    eases=self.eases,
                 )
             except JobLensError as error:
                 said = render_to_string("gone_part.html", {"why": why_not(error)[0], "asks_again": True})
@@ -193,14 +201,16 @@ class View:
         return StreamingHttpResponse(place, content_type="text/event-stream")
 
 
-def _asked(question: Hashable, viewer: Person, find: Callable[[Reader], Any], stamp: Hashable = None) -> Any:
+def _asked(
+    question: Hashable, viewer: Person, find: Callable[[Reader], Any], stamp: Hashable = None, eases: bool = False
+) -> Any:
     """In the viewer's share of the store's time, and for all who see the same. Raises JobLensError."""
 
     def ask() -> Any:
         store = desk().store.until(time.monotonic() + ANSWER_SECONDS)
         return desk().shares.take(viewer.name, lambda: find(Reader(store, viewer)))
 
-    return desk().shared.get(question, ask, stamp)
+    return desk().shared.get(question, ask, stamp, eases=eases)
 
 
 def csv_answer(rows: list[dict[str, Any]], name: str) -> HttpResponse:
@@ -625,7 +635,11 @@ def _dressed_charts(asked: _Job, url: str) -> dict[str, Any]:
 
 
 def _find_site(reader: Reader) -> dict[str, Any]:
-    return {**site(reader), "red": red_firings(reader), "queue": queue.sums(reader)}
+    def shared(name: str, ask: Callable[[], T], stamp: Hashable = None) -> T:
+        """A page of that name has the same: the question is asked once for both."""
+        return desk().shared.get((name, reader.viewer_scope, None), ask, stamp, eases=True)
+
+    return {**site(reader, shared), "red": red_firings(reader), "queue": queue.sums(reader)}
 
 
 def dressed_life(life: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -633,13 +647,14 @@ def dressed_life(life: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**step, "when": span(step["time"], step["time"])} for step in life]
 
 
-SITE = View("site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site)
+SITE = View("site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site, eases=True)
 JOBS = View(
     "jobs",
     asked_jobs,
     lambda reader, asked: asked.find(reader, ROWS),
     _dress_jobs,
     table=lambda reader, asked: asked.find(reader, MOST_ROWS)["jobs"],
+    eases=True,
 )
 JOB = View("job", _asked_job, _find_job, _dress_job, _whole_job)
 
