@@ -215,8 +215,8 @@ static __always_inline bool leave_handler(struct walk *walk)
 /* The caller's instruction is the last word of the frame; its frame pointer mostly is near, and read with it. */
 static __always_inline bool by_rule(struct walk *walk, u64 row)
 {
-	u32 rule = row >> RULE_SHIFT & RULE_MASK, n = row >> N_SHIFT & N_MASK, near = 8;
-	u64 frame = 8 * (row & FRAME_MASK), end;
+	u32 rule = row >> RULE_SHIFT & RULE_MASK, n = row >> N_SHIFT & N_MASK;
+	u64 frame = 8 * (row & FRAME_MASK), near = 8, end;
 
 	if (rule == RULE_STACK)
 		end = walk->sp + 8 * n;
