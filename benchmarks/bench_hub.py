@@ -6,6 +6,7 @@ posted by this process. CPU is that of the hub's processes, by /proc; the genera
 
     bench_hub.py                    20,000 runs, in a minute
     bench_hub.py --runs 200000      without what those runs sent before
+    bench_hub.py --runs 200000 --pages   the pages alone: cold and from the cache, for each role; and viewers
 
 What is kept for docs/performance.md has 10 million samples that a site of 200,000 runs has sent before. They come in
 portions: each goes on where the last one ended, however it ended. The store copies those of one node as those of
@@ -100,7 +101,18 @@ VIEWERS = 50
 LOOKERS = ("daemon", "bin", "sys", "games")
 """One login has a bounded number of streams."""
 WATCHED_SECONDS = 30.0
+EASED_SECONDS = 75.0
+"""After which pages over all runs are renewed as seldom as they ever are (hub/web/shared.py)."""
 ASKED = 5
+
+GROUPS, SCHEDDS = 5, 7
+ROLES = {
+    "administrator": ("man", "lp", "mail"),
+    "manager": ("news", "uucp", "proxy"),
+    "user": ("www-data", "backup", "list"),
+}
+"""A role -> users of this machine who have it. Each has jobs of his own that nobody else has: so none finds an answer
+in the cache."""
 
 
 def main() -> int:
@@ -110,10 +122,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, metavar="FOLDER", help="where the hub's store stays")
     parser.add_argument("--rows", type=int, default=0, metavar="N", help="only adds samples of before, N at least")
     parser.add_argument("--copies", action="store_true", help="as copies, which the store makes")
+    parser.add_argument("--pages", action="store_true", help="measures pages and viewers alone, for each role")
     options = parser.parse_args()
     runs: int = options.runs
     if options.rows:
         return add_history(options.folder, runs, options.rows, options.copies)
+    if options.pages:
+        return pages_alone(options.folder, runs)
     about = f"{runs} live runs on {NODES} nodes, level basic, random numbers; chDB as the store. No TLS."
     about += f" Every {SERVED}th run has asked two of {SERVERS} file servers."
     if options.folder:
@@ -125,12 +140,7 @@ def main() -> int:
         posts = [post(number, min(POST, runs - number)) for number in range(0, runs, POST)]
         taken(section, demo, posts)
         overloaded(section, demo, posts)
-        earlier = [
-            post(number, min(POST, runs - number), SERVED, minutes)
-            for minutes in (3, 1)
-            for number in range(0, runs, POST)
-        ]
-        sent(demo, earlier)
+        sent(demo, earlier_of(runs))
         pages = HubPages(str(demo))
         for view in (*VIEWS, *OTHERS):
             one_page(section, pages, demo, f"page {view}", view, 300.0)
@@ -141,6 +151,74 @@ def main() -> int:
     if runs >= KEPT_FROM and options.folder:
         section.write()
     return verdict(section.missed)
+
+
+def earlier_of(runs: int) -> list[tuple[str, bytes]]:
+    """Readings of file servers, with which the newest ones are compared."""
+    return [
+        post(number, min(POST, runs - number), SERVED, minutes) for minutes in (3, 1) for number in range(0, runs, POST)
+    ]
+
+
+def pages_alone(folder: Path | None, runs: int) -> int:
+    """Pages over runs of which each has sent little, for each role; one job's day; and viewers. The exit code."""
+    about = f"{runs} live runs on {NODES} nodes, a sample or three of each; {DAY_RUNS} more with {DAY_SAMPLES} each. "
+    about += "A page that is asked for first, by somebody whose scope is nobody else's; and the same once more at once."
+    section = Section("hub_pages", "Pages of the hub", about)
+    with tempfile.TemporaryDirectory(prefix="joblens-bench-") as passing, hub(folder or Path(passing)) as demo:
+        taken(section, demo, [post(number, min(POST, runs - number)) for number in range(0, runs, POST)])
+        sent(demo, earlier_of(runs))
+        day = Runs(node(DAY_NODE), 1_000_000, DAY_RUNS, DAY_SAMPLES, int(time.time()), NEWEST)
+        for posts in bounded(day.posts(POST // DAY_RUNS), MOST_POSTS):
+            sent(demo, posts)
+        wait_for_merges(Store(socket_of(f"{demo}/kept")))
+        add_people(demo)
+        for view in (*VIEWS, *OTHERS[:11]):
+            for role, users in ROLES.items():
+                page_of_role(section, demo, view, role, users)
+        one_day(section, HubPages(str(demo)), demo)
+        watched(section, demo)
+        memory(section, demo)
+    if runs >= KEPT_FROM:
+        section.write()
+    return verdict(section.missed)
+
+
+def add_people(demo: Path) -> None:
+    """Those of ROLES. A group has a fifth of all runs, and a user a fiftieth."""
+    demo.chmod(0o711)
+    text = ""
+    for role, users in ROLES.items():
+        for name in users:
+            jobs = [f"{name}@ap0.example.org", *(f"user7@ap{one}.example.org" for one in range(SCHEDDS))]
+            text += f"\n[{name}]\nrole = {role}\nlogin = unix:{name}\njobs = {', '.join(jobs)}\n"
+            if role == "manager":
+                text += f"groups = {', '.join(f'group1@ap{one}.example.org' for one in range(SCHEDDS))}\n"
+    with (demo / "people").open("a") as file:
+        file.write(text)
+
+
+def page_of_role(section: Section, demo: Path, view: str, role: str, users: Sequence[str]) -> None:
+    """CPU of store and web: of a page that nobody has asked for, and of the same at once again."""
+    pages = HubPages(str(demo))
+    cold, again = ({"store": 0.0, "web": 0.0} for _ in range(2))
+    took: list[float] = []
+    for name in users:
+        for spent in (cold, again):
+            before, began = cpu(demo), time.monotonic()
+            os.seteuid(pwd.getpwnam(name).pw_uid)  # whom the hub takes the other end of its socket for
+            try:
+                answer = fetched(pages, view, (200, 404))
+            finally:
+                os.seteuid(0)
+            took.append(time.monotonic() - began)
+            for word in spent:
+                spent[word] += cpu(demo)[word] - before[word]
+    store, web, web_again = (1000 * one / len(users) for one in (cold["store"], cold["web"], again["web"]))
+    first, second = (1000 * statistics.median(took[place::2]) for place in (0, 1))
+    note = f"store {store:.0f}, web {web:.0f}; by the clock {first:.0f}, {len(answer) / 1024:.0f} KiB; "
+    note += f"again: web {web_again:.1f}, by the clock {second:.0f}"
+    section.add(f"page {view}, {role}", store + web, "ms of CPU", 300.0, note)
 
 
 @contextlib.contextmanager
@@ -183,6 +261,7 @@ def post(begin: int, count: int, each: int = 1, minutes: int = 0) -> tuple[str, 
         name = f"ap{begin % 7}.example.org#{begin + place}.0#1700000000"
         rows["global_job_id"][place], rows["run"][place] = name, f"{name}#1"
         rows["job_id"][place], rows["owner"][place] = f"{begin + place}.0", f"user{(begin + place) % OWNERS}"
+        rows["accounting_group"][place] = f"group{(begin + place) % GROUPS}.physics"
     rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), NEWEST
     rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 3600, now + 1800, 10  # they stay alive
     rows["request_cpus"], rows["request_memory_bytes"] = 1, 4 << 30
@@ -403,7 +482,7 @@ def one_page(section: Section, pages: HubPages, demo: Path, what: str, address: 
     section.add(what, store + web, "ms of CPU", target, note)
 
 
-def fetched(pages: HubPages, path: str) -> bytes:
+def fetched(pages: HubPages, path: str, good: Sequence[int] = (200,)) -> bytes:
     """A page."""
     connection = http.client.HTTPConnection("localhost", timeout=120)
     connection.sock = socket.socket(socket.AF_UNIX)
@@ -412,7 +491,7 @@ def fetched(pages: HubPages, path: str) -> bytes:
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
-    assert answer.status == 200, body[:300]
+    assert answer.status in good, body[:300]
     return body
 
 
@@ -422,25 +501,37 @@ def watched(section: Section, demo: Path) -> None:
     people = "".join(f"\n[{name}]\nrole = administrator\nlogin = unix:{name}\n" for name in LOOKERS)
     with (demo / "people").open("a") as file:
         file.write(people)
-    for viewers in (0, len(VIEWS), VIEWERS):
-        views = [VIEWS[number % len(VIEWS)] for number in range(viewers)]
+    more = (*VIEWS, *OTHERS[: len(VIEWS)])
+    shares: dict[tuple[int, int], float] = {}
+    for viewers, distinct in ((0, 1), (len(VIEWS), len(VIEWS)), (VIEWERS, len(VIEWS)), (VIEWERS, len(more))):
+        views = [more[number % distinct] for number in range(viewers)]
         each = -(-viewers // len(LOOKERS))
         crowds = [
             crowd(demo, name, views[n * each : (n + 1) * each]) for n, name in enumerate(LOOKERS) if views[n * each :]
         ]
         time.sleep(10)
-        before, began = cpu(demo), time.monotonic()
-        time.sleep(WATCHED_SECONDS)
-        spent = {word: seconds - before[word] for word, seconds in cpu(demo).items()}
-        wall = time.monotonic() - began
+        first = spent_in(demo, WATCHED_SECONDS)
+        time.sleep(EASED_SECONDS - WATCHED_SECONDS if viewers else 0)
+        spent = spent_in(demo, WATCHED_SECONDS)
         for pid in crowds:
             assert os.waitpid(pid, os.WNOHANG) == (0, 0), "a viewer was refused"
             os.kill(pid, 9)
             os.waitpid(pid, 0)
-        share = 100 * (spent["web"] + spent["store"]) / wall
-        note = f"web {100 * spent['web'] / wall:.1f}, store {100 * spent['store'] / wall:.1f}"
-        target = 5.0 if viewers == VIEWERS else None
-        section.add(f"{viewers} viewers on {min(viewers, len(VIEWS))} views", share, "% of a core", target, note)
+        shares[viewers, distinct] = share = spent["web"] + spent["store"]
+        note = f"web {spent['web']:.1f}, store {spent['store']:.1f}"
+        note += f"; in the first minute {first['web'] + first['store']:.1f}"
+        target = 5.0 if (viewers, distinct) == (VIEWERS, len(VIEWS)) else None
+        section.add(f"{viewers} viewers on {min(viewers, distinct)} views", share, "% of a core", target, note)
+    further = (shares[VIEWERS, len(more)] - shares[VIEWERS, len(VIEWS)]) / (len(more) - len(VIEWS))
+    section.add("each further view", further, "% of a core")
+
+
+def spent_in(demo: Path, seconds: float) -> dict[str, float]:
+    """What each of its processes takes of a core, in percent, for so long."""
+    before, began = cpu(demo), time.monotonic()
+    time.sleep(seconds)
+    wall = time.monotonic() - began
+    return {word: 100 * (after - before[word]) / wall for word, after in cpu(demo).items()}
 
 
 def crowd(demo: Path, name: str, views: Sequence[str]) -> int:
