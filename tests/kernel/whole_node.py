@@ -41,13 +41,19 @@ PRIVATE = (
 """In namespaces of joblensd's own: the users that an installation makes, and a bpffs without another one's pins."""
 
 PATIENT = """
+import dataclasses
 import sys
+from condor_joblens.agent import configuration
 from condor_joblens.agent.__main__ import main
 from condor_joblens.common import own_process
 own_process.START_SECONDS *= {patience}
+limits = configuration.limits
+configuration.limits = lambda config: dataclasses.replace(
+    limits(config), start_seconds=limits(config).start_seconds * {patience}
+)
 sys.exit(main())
 """
-"""joblensd, whose helpers have as long to start as an emulated machine needs."""
+"""joblensd, whose helpers and policy child have as long to start as an emulated machine needs."""
 
 
 @dataclass
