@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 from collections.abc import Callable, Sequence
@@ -58,7 +59,8 @@ class ReaderProcesses:
         try:
             with theirs:
                 process = self._starter.start(theirs)
-            descriptors.send(channel, request, recorded)
+            with contextlib.suppress(ConnectionError):  # it has ended at once, which is heard as any end
+                descriptors.send(channel, request, recorded)
         except OSError:
             channel.close()
             raise

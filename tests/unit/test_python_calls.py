@@ -237,7 +237,13 @@ def test_a_reader_that_never_answers_is_ended(made: Made, calls: PythonCalls, mo
 def test_a_reader_that_fails_is_said_in_the_note_of_its_run_alone(
     made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Reader, "start", lambda self, channel: subprocess.Popen(["false"], stdin=channel))
+    def ended_at_once(self: Reader, channel: Any) -> Any:
+        """Before it could be sent anything."""
+        process = subprocess.Popen(["false"], stdin=channel)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(Reader, "start", ended_at_once)
     run, other = begin(made), begin(made)
     for each in (run, other):
         write(calls.give(each, 5, "3.13.1")[1])
