@@ -23,7 +23,7 @@ from artifact_node import Node  # noqa: E402, F401
 from entries_service import Entered, as_somebody, entry_server  # noqa: E402
 from hub_server import Hub  # noqa: E402
 from servers import Unavailable  # noqa: E402
-from sinks import deliver, make, runs  # noqa: E402
+from sinks import deliver_all, make, runs  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402
 from condor_joblens.model.servers import Scope  # noqa: E402
@@ -71,7 +71,7 @@ least = 1000
 def send(hub: Hub, sequences: Any, age: int = 0, owner: str = "", **columns: Any) -> None:
     """Samples of the jobs 7.0 and 7.1 of alice, 7.2 of bob, and 7.3 of another alice, of another schedd."""
     encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
-    now = int(time.time()) - age
+    now, records = int(time.time()) - age, []
     for sequence in sequences:
         rows = runs(4, sequence)
         for number, (who, schedd) in enumerate([("alice", "ap"), ("alice", "ap"), ("bob", "ap"), ("alice", "other")]):
@@ -85,19 +85,21 @@ def send(hub: Hub, sequences: Any, age: int = 0, owner: str = "", **columns: Any
         rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 600, now + sequence, 1
         for name, value in columns.items():
             rows[name] = value
-        deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+        records += encoder.records(rows, RecordKind.SAMPLE)
+    deliver_all(sink, records)
 
 
 def leak(hub: Hub, rows: Any) -> None:
     """Samples of four hours of these runs, in which their memory has grown from one GiB to two."""
     encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
-    now, steps, gib = int(time.time()), 40, 1 << 30
+    now, steps, gib, records = int(time.time()), 40, 1 << 30, []
     rows["start_time"], rows["period_seconds"] = now - 4 * 3600, 3600
     rows["memory_limit_bytes"], rows["memory_cgroup_kernel_bytes"] = 3 * gib, 0
     for step in range(steps + 1):
         rows["sequence"], rows["update_time"] = step + 1, now - 360 * (steps - step)
         rows["memory_cgroup_anon_bytes"] = gib + gib * step // steps
-        deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+        records += encoder.records(rows, RecordKind.SAMPLE)
+    deliver_all(sink, records)
 
 
 @pytest.fixture(scope="module")

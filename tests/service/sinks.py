@@ -78,6 +78,12 @@ def deliver(sink: Sink, batch: Sequence[Record], seconds: float = 60, reasons: l
     return reasons
 
 
+def deliver_all(sink: Sink, records: Sequence[Record], most: int = 500) -> None:
+    """In their order, so many at a time. None may be asked for again."""
+    for begin in range(0, len(records), most):
+        assert deliver(sink, records[begin : begin + most]) == []
+
+
 def complaints(sink: Sink) -> list[str]:
     """What `joblens doctor` would find wrong, each with its remedy."""
     return [f"{one.text}: {one.remedy}" for one in sink.check() if not one.ok]

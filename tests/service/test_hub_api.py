@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from hub_server import ALICE, STAFF, Hub, access, answered, ask, token
-from sinks import deliver, make, runs
+from sinks import deliver_all, make, runs
 
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.web.api.columns import COLUMNS
@@ -58,7 +58,7 @@ def run_name(number: int) -> str:
 def send(hub: Hub, sequences: Any) -> None:
     """Samples of JOBS, of now. Each job's owner and words are found by a text search."""
     encoder, sink = RowEncoder("node1"), make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / "node1"))
-    now = int(time.time())
+    now, batch = int(time.time()), []
     for sequence in sequences:
         rows = runs(len(JOBS), sequence)
         for number, (owner, _, group) in enumerate(JOBS):
@@ -72,7 +72,8 @@ def send(hub: Hub, sequences: Any) -> None:
         # with such a period they are never silent: what is said of them does not hang on the moment
         rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 600, now, 86400
         rows["cpu_recent_cores"] = sequence
-        deliver(sink, encoder.records(rows, RecordKind.SAMPLE))
+        batch += encoder.records(rows, RecordKind.SAMPLE)
+    deliver_all(sink, batch)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hub_server import ALICE, STAFF, Hub, ask
-from sinks import deliver, make, runs
+from sinks import deliver_all, make, runs
 
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.sinks import Record, RecordKind
@@ -55,8 +55,7 @@ def send(sink: HubSink, now: int) -> None:
         rows["executable"], rows["period_seconds"] = "fit.py", PERIOD
         rows["update_time"] = now - 4 * 3600 + PERIOD * step
         records += encoder.records(rows, RecordKind.SAMPLE)
-    for begin in range(0, len(records), 500):
-        assert deliver(sink, records[begin : begin + 500]) == []
+    deliver_all(sink, records)
 
 
 def test_leaks_are_told_to_those_who_may_know(hub: Hub) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hub_server import Hub
-from sinks import deliver, make, runs
+from sinks import make, runs
 
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.store.client import Store, socket_of
@@ -108,8 +108,7 @@ class Day:
 
 def send(hub: Hub, node: str, records: list[Record]) -> None:
     sink = make(HubSink, URL=hub.url, TOKEN_FILE=str(hub.folder / node))
-    for begin in range(0, len(records), 500):
-        assert deliver(sink, records[begin : begin + 500]) == []
+    deliver_all(sink, records)
 
 
 def rolled(hub: Hub) -> dict[tuple[Any, ...], dict[str, float]]:
