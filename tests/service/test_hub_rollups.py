@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hub_server import Hub
-from sinks import make, runs
+from sinks import deliver_all, make, runs
 
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.store.client import Store, socket_of
