@@ -61,7 +61,7 @@ def programs() -> None:
         subprocess.run([str(HERE.parent / "pythons"), version], check=True, stdout=subprocess.DEVNULL)
 
 
-def tests_of(suite: str) -> list[str]:
+def chosen_for(suite: str) -> list[str]:
     """What is chosen, for pytest. Of level trace none is tried under the newest kernel, unless that is asked for."""
     option, marks, *where = TESTS[CHOSEN]
     return [option, f"{marks} and not traces" if CHOSEN == "marked" and suite == "sid" else marks, *where]
@@ -78,7 +78,7 @@ def in_guest(suite: str, command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("suite", SUITES)
 def test_kernel_tests_pass_under(suite: str) -> None:
     options = ["--color=no", "-p", "no:cacheprovider", "-o", f"faulthandler_timeout={TEST_SECONDS}"]
-    tests = [sys.executable, "-m", "pytest", "-q", *options, *tests_of(suite)]
+    tests = [sys.executable, "-m", "pytest", "-q", *options, *chosen_for(suite)]
     there = f"cd {shlex.quote(str(CHECKOUT))}; uname -r; export PYTHONDONTWRITEBYTECODE=1; exec {shlex.join(tests)}"
     ended = in_guest(suite, there)
     said = ended.stdout + ended.stderr
