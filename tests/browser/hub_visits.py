@@ -23,6 +23,7 @@ from artifact_node import Node  # noqa: E402, F401
 from entries_service import Entered, as_somebody, entry_server  # noqa: E402
 from hub_server import Hub  # noqa: E402
 from servers import Unavailable  # noqa: E402
+from sinks import deliver as deliver  # noqa: E402
 from sinks import deliver_all, make, runs  # noqa: E402
 
 from condor_joblens.export.records import RowEncoder  # noqa: E402

@@ -377,6 +377,7 @@ def test_the_commands_of_the_page_send_policies_and_objects(serve: Any) -> None:
     assert (DOCS / "opensearch" / "joblens.ndjson").read_bytes() in body
 
 
+@pytest.mark.sampled(1)
 def test_indices_that_are_too_old_are_deleted_and_no_others(cluster: OpenSearch, folder: Path) -> None:
     now = time.time()
     ages = {"old": 60, "just": 15, "edge": 13, "today": 0}
