@@ -192,7 +192,7 @@ def show_lines_of_code(pool: Pool) -> None:
         "not prepared for that: it has no frame pointers and no debug information.",
     )
     busy = job_id(pool, "match")
-    usage = next(ad for ad in ads(pool, "condor_q -all") if name(ad) == "match")["JobLensUsage"]
+    usage = on_node(pool, busy)  # on a busy machine it has ended by now
     if usage["Level"] == "profile":
         ask = ("joblens", "flame", busy, "-o", FLAME)
         wait(pool, lambda: pool.run(*ask, user="alice", check=False).returncode == 0, "a profile", 60)
@@ -342,8 +342,13 @@ def job_id(pool: Pool, program: str) -> str:
 
 def looked_at_closely(pool: Pool, job: str) -> bool:
     """Whether the node has numbers of level io of the job."""
-    told: Ad = json.loads(pool.run("joblens", "job", job, "--json").stdout)["Job"]
-    return "Syscall" in told["JobLensUsage"]
+    return "Syscall" in on_node(pool, job)
+
+
+def on_node(pool: Pool, job: str) -> Ad:
+    """What the node knows of the job, or knew at its end."""
+    usage: Ad = json.loads(pool.run("joblens", "job", job, "--json").stdout)["Job"]["JobLensUsage"]
+    return usage
 
 
 def name(ad: Ad) -> str:
