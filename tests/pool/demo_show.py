@@ -241,7 +241,7 @@ def wait_until_kept(pool: Pool, *ask: str) -> None:
 
 def show_final(pool: Pool) -> int:
     """The final numbers beside those that the jobs know themselves; returns 1 where something is wrong."""
-    step("10. What stays after the end", "Waiting for the jobs to end; each runs for 75 seconds ...")
+    step("10. What stays after the end", "Waiting for the jobs to end; each runs for 120 seconds ...")
     wait(pool, lambda: not ads(pool, "condor_q -all"), "the jobs to end", 180)
     wait(pool, lambda: len(ads(pool, "condor_history")) == ALL_JOBS, "all jobs in condor_history", 30)
     show(pool, f"condor_history -wide -pr {FORMATS}/condor_history.cpf", "alice")
