@@ -30,14 +30,13 @@ from condor_joblens.hub.store.schema import (
     HOUR,
     JOBS,
     LATEST,
-    LIVE,
     READINGS,
     READINGS_OF_SAMPLES,
     SAMPLES,
     SERVER_READINGS,
     TOUCHED_HOURS,
     VERSION_OF_ROW,
-    live_rows,
+    live_filled,
     server_readings,
 )
 
@@ -127,8 +126,7 @@ def _make_again(store: Store, since: float) -> None:
     for table in (SAMPLES, JOBS):
         rows = f"SELECT {columns}, {VERSION_OF_ROW} FROM {table.name} WHERE Time >= {since:.3f}"
         store.change(f"INSERT INTO {LATEST.name} ({columns}, Version) {rows}")
-        made = f"{live_rows(table.name)} WHERE Time >= {since:.3f}"
-        store.change(f"INSERT INTO {LIVE.name} ({', '.join(f'`{name}`' for name in LIVE.columns)}) {made}")
+        store.change(live_filled(table.name, f"Time >= {since:.3f}"))
     store.change(f"INSERT INTO {READINGS.name} {READINGS_OF_SAMPLES} AND Time >= {since:.3f}")
     for table in (SAMPLES, JOBS):
         rows = f"{server_readings(table.name, table is JOBS)} AND Time >= {since:.3f}"

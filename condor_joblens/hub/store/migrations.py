@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from condor_joblens.hub.store.schema import LATEST, LIVE, LIVE_DAYS, live_rows
+from condor_joblens.hub.store.schema import LATEST, LIVE_DAYS, live_filled
 
 TABLE = "versions"
 """One row for each step that was made whole."""
@@ -62,6 +62,4 @@ def filling(version: int | None) -> list[str]:
     """What fills tables that an older hub did not have, when they and their views are there: so no row is missed."""
     if version is None or version >= _LIVE_SINCE:
         return []
-    columns = ", ".join(f"`{name}`" for name in LIVE.columns)
-    of_late = f"Time > toUnixTimestamp(now()) - {86400 * LIVE_DAYS}"
-    return [f"INSERT INTO {LIVE.name} ({columns}) {live_rows(LATEST.name)} WHERE {of_late}"]
+    return [live_filled(LATEST.name, f"Time > toUnixTimestamp(now()) - {86400 * LIVE_DAYS}")]

@@ -198,6 +198,12 @@ def live_rows(table: str) -> str:
     )
 
 
+def live_filled(table: str, where: str) -> str:
+    """The statement that puts those of some records there."""
+    columns = ", ".join(f"`{name}`" for name in LIVE.columns)
+    return f"INSERT INTO {LIVE.name} ({columns}) {live_rows(table)} WHERE {where}"
+
+
 READING_SECONDS = 360
 """One reading of a run's memory is kept in each such time: it is what leaks are found by, for all runs at once."""
 

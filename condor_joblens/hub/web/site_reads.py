@@ -74,14 +74,15 @@ def site(reader: Reader, shared: Sharing) -> dict[str, Any]:
     }
 
 
+COUNTS = {"runs": "{0}", "suspect": "{0} AND IsSuspect", "hanging": "{0} AND Hangs", "silent": "{0}Silent"}
+"""A number of runs on the page -> which of those that fit a condition."""
+
 SUMS = {
-    **{"runs": "uniqExactIf(Which, {0})", "owners": "uniqExactIf(Owner, {0})", "nodes": "uniqExactIf(Node, {0})"},
+    **{"owners": "uniqExactIf(Owner, {0})", "nodes": "uniqExactIf(Node, {0})"},
     **{"cores": "sumIf(Cores, {0})", "asked_cores": "sumIf(RequestCpus, {0})"},
     **{"memory": "sumIf(Bytes, {0})", "asked_memory": "sumIf(RequestMemoryBytes, {0})"},
-    "suspect": "uniqExactIf(Which, {0} AND IsSuspect)",
-    "hanging": "uniqExactIf(Which, {0} AND Hangs)",
 }
-"""A sum of the page -> how it is made of rows that fit a condition."""
+"""Any other sum of it -> how it is made of rows that fit a condition."""
 
 
 def _live_sums(reader: Reader, day: float) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -93,14 +94,13 @@ def _live_sums(reader: Reader, day: float) -> tuple[dict[str, Any], dict[str, An
     found = reader.ask(_live_question(reader, day, of_runs=False))[0]
     if found["Rows"] != found["All"]:
         found = reader.ask(_live_question(reader, day, of_runs=True))[0]
-    whole, mine = ({name: found[f"{which}_{name}"] for name in (*SUMS, "silent")} for which in ("Runs", "Mine"))
+    whole, mine = ({name: found[f"{which}_{name}"] for name in (*COUNTS, *SUMS)} for which in ("Runs", "Mine"))
     return whole, mine
 
 
 def _live_question(reader: Reader, day: float, *, of_runs: bool) -> str:
-    sums = {**SUMS, "silent": "uniqExactIf(Which, {0}Silent)"}
-    if not of_runs:
-        sums = {name: text.replace("uniqExactIf(Which, ", "countIf(") for name, text in sums.items()}
+    counted = "uniqExactIf(Which, {})" if of_runs else "countIf({})"
+    sums = {**{name: counted.format(which) for name, which in COUNTS.items()}, **SUMS}
     parts = [f"{text.format('Runs')} AS Runs_{name}" for name, text in sums.items()]
     none = {name: "NULL" if text.startswith("sum") else "0" for name, text in sums.items()}
     has_own = reader.near != "0"
