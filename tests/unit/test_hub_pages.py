@@ -14,7 +14,7 @@ from condor_joblens.hub.web.gaps import gaps
 from condor_joblens.hub.web.health import duration, health, size, span
 from condor_joblens.hub.web.people import Person, read_people
 from condor_joblens.hub.web.reads import Reader
-from condor_joblens.hub.web.site_reads import SUMS, site
+from condor_joblens.hub.web.site_reads import COUNTS, SUMS, site
 from condor_joblens.hub.web.states import AT_MOST, patience
 from condor_joblens.hub.web.who_sees import OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Role, Seen
 
@@ -141,7 +141,7 @@ def test_why_a_job_died_is_not_told_to_an_operator() -> None:
 def test_sums_of_fewer_than_five_people_are_not_shown_to_users(role: Role, owners: int) -> None:
     row = {"records": 0, "nodes": 0, "newest": 0, "n": 1, "time": 0.0, "Rows": 1, "All": 1}
     for which in ("Runs", "Mine"):
-        row |= {f"{which}_{name}": owners if name == "owners" else 1 for name in (*SUMS, "silent")}
+        row |= {f"{which}_{name}": owners if name == "owners" else 1 for name in (*COUNTS, *SUMS)}
     found = site(reader(role, Asked(**row)), lambda name, ask, stamp=None: ask())
     assert (found["site"] is None) == (role in (Role.USER, Role.MANAGER) and owners < 5)
     assert (found["silent_nodes"] is None) == (role in (Role.USER, Role.MANAGER))
