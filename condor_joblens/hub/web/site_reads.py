@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Sharing(Protocol):
-    """Answers that who sees the same shares."""
+    """Answers that all who see the same share."""
 
     def __call__(self, name: str, ask: Callable[[], T], stamp: Hashable = None) -> T:
         """What `ask` says or has said; as long as the stamp is the same, it would say the same."""
