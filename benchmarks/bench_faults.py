@@ -31,7 +31,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "tests" / "service")]
 import faults  # noqa: E402
 from bench_agent import Agent, Crowd, ground  # noqa: E402
 from exporter import Exporter  # noqa: E402
-from faults import JOBS, Impatient, Run  # noqa: E402
+from faults import Impatient, Run  # noqa: E402
 from results import Section, verdict  # noqa: E402
 from servers import Kafka  # noqa: E402
 from sinks import until  # noqa: E402
@@ -60,7 +60,7 @@ class Hung(Null):
 Null1, Null2, Null3, Null4 = (type(f"Null{n}", (Null,), {"name": f"null{n}"}) for n in range(1, 5))
 """
 NULLS = tuple(f"null{number}" for number in range(1, 5))
-EVENTS = faults.EVENTS = 5000
+JOBS, EVENTS = faults.JOBS, faults.EVENTS = 200, 5000
 """A second."""
 
 COMPARED = {"no exporter": (), "four sinks": NULLS, "one sink, which hangs": ("hung",)}

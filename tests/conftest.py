@@ -119,7 +119,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         chosen = in_sample([item for item in items if not item.get_closest_marker("soak")])
     if len(chosen) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        taken = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
         items[:] = chosen
 
 

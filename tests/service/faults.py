@@ -20,8 +20,8 @@ from sinks import until
 
 from condor_joblens.sinks.kafka import KafkaSink
 
-JOBS, EVENTS = 200, 2000
-"""The load: runs once a second, and events a second. The benchmark has more events."""
+JOBS, EVENTS = 100, 1000
+"""The load: runs once a second, and events a second. The benchmark has more of both."""
 
 
 class Impatient(Exporter):

@@ -89,8 +89,8 @@ class Hub(Server):
         for name, token in self.tokens.items():
             (folder / name).write_text(token)
             (folder / name).chmod(0o600)
-        # the user has no right to enter the checkout; and the hub needs nothing that is compiled
-        ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.o", "objects")
+        # the user has no right to enter the checkout; and the hub needs no module of C
+        ignored = shutil.ignore_patterns("*.so", "*.o", "objects")
         shutil.copytree(ROOT / "condor_joblens", folder / "program/condor_joblens", ignore=ignored)
         self.kafka = folder / "kafka" if kafka else None
         if self.kafka:

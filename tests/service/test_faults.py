@@ -1,6 +1,6 @@
 """Faults under load, from shared memory to a real Kafka: at the end every record is there, or declared as lost.
 
-200 runs once a second and 2000 events a second. More, and longer runs of the same: benchmarks/bench_faults.py.
+100 runs once a second and 1000 events a second. More, and longer runs of the same: benchmarks/bench_faults.py.
 """
 
 from __future__ import annotations

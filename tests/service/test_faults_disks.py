@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import EVENTS, Impatient, Run
+from faults import Impatient, Run
 from servers import Kafka
 from sinks import until
+
+EVENTS = 2500
+"""A second: enough to fill the small disks in some seconds."""
 
 
 @contextlib.contextmanager

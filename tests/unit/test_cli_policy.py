@@ -157,7 +157,7 @@ def test_check_finds(folder: Any, text: str, code: int, told: str) -> None:
     made = folder(**{"20_lua": text})
     found, said = joblens("check", made)
     assert (found, told in said) == (code, True), said
-    assert joblens("check", "--strict", made)[0] == 1
+    assert code == 1 or joblens("check", "--strict", made)[0] == 1
 
 
 def test_check_says_the_time_and_is_content(folder: Any) -> None:
