@@ -15,9 +15,9 @@ from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.web import shared, store_shares, streams
 from condor_joblens.hub.web.people import read_people
 from condor_joblens.hub.web.shared import (
-    EASED_AFTER,
-    EASED_MOST,
-    EASED_SHARE,
+    BACKOFF_AFTER,
+    BACKOFF_MOST,
+    BACKOFF_SHARE,
     MOST_OF_AN_ERROR,
     PAUSE,
     PERIOD,
@@ -78,29 +78,29 @@ def test_what_is_wanted_for_long_is_asked_less_often_until_there_is_a_pause(took
     answers = Shared(clock)
     ask, other = Asked(clock, seconds=took), Asked(clock, seconds=took)
 
-    def lasts(eases: bool) -> float:
+    def lasts(backs_off: bool) -> float:
         """Of an answer that was made just now, until the next one, if somebody looks each tenth of a second."""
-        asked, begin = other if not eases else ask, clock.now
+        asked, begin = other if not backs_off else ask, clock.now
         count = asked.count
-        while answers.get(eases, asked, eases=eases) == count:
+        while answers.get(backs_off, asked, backs_off=backs_off) == count:
             clock.now += 0.1
         return clock.now - begin - took
 
-    usual, eased = max(PERIOD, SHARE * took), max(PERIOD, SHARE * took, min(EASED_MOST, EASED_SHARE * took))
-    answers.get(True, ask, eases=True)
-    assert lasts(eases=True) == pytest.approx(usual, abs=0.11)
-    end = clock.now + EASED_AFTER
+    usual, backed_off = max(PERIOD, SHARE * took), max(PERIOD, SHARE * took, min(BACKOFF_MOST, BACKOFF_SHARE * took))
+    answers.get(True, ask, backs_off=True)
+    assert lasts(backs_off=True) == pytest.approx(usual, abs=0.11)
+    end = clock.now + BACKOFF_AFTER
     while clock.now < end:
-        lasts(eases=True)
-    assert lasts(eases=True) == pytest.approx(eased, abs=0.11)
-    clock.now += eased + PAUSE + 0.1
-    answers.get(True, ask, eases=True)
-    assert lasts(eases=True) == pytest.approx(usual, abs=0.11), "who comes after a pause is as the first"
+        lasts(backs_off=True)
+    assert lasts(backs_off=True) == pytest.approx(backed_off, abs=0.11)
+    clock.now += backed_off + PAUSE + 0.1
+    answers.get(True, ask, backs_off=True)
+    assert lasts(backs_off=True) == pytest.approx(usual, abs=0.11), "who comes after a pause is as the first"
     answers.get(False, other)
-    end = clock.now + EASED_AFTER
+    end = clock.now + BACKOFF_AFTER
     while clock.now < end:
-        lasts(eases=False)
-    assert lasts(eases=False) == pytest.approx(usual, abs=0.11)
+        lasts(backs_off=False)
+    assert lasts(backs_off=False) == pytest.approx(usual, abs=0.11)
 
 
 def test_an_answer_serves_on_as_long_as_its_stamp_is_the_same() -> None:

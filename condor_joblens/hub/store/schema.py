@@ -170,12 +170,12 @@ _METRIC_TYPES = {metric.path: _metric_type(metric) for metric in METRICS}
 LIVE = Table(
     "live",
     {
-        **{"Which": "UInt64", "Place": "UInt64"},
+        **{"RunHash": "UInt64", "JobHash": "UInt64"},
         **{name: "LowCardinality(String)" if name in _OF_FEW else _RUN[name] for name in LIVE_FIELDS},
         **{path: _METRIC_TYPES[path] for path in LIVE_METRICS},
         "Version": "UInt64",
     },
-    ("Which", "Node", "Place"),
+    ("RunHash", "Node", "JobHash"),
     LIVE_DAYS,
     "Version",
     granule=256,
@@ -184,16 +184,16 @@ LIVE = Table(
 )
 """The newest record of each run of late, with few of its columns under the same names. They are those by which pages
 choose, sort and sum, and which lists show. For a page of runs that live all of them are read, and FINAL compares keys
-of all rows. So `Which` and `Place` are numbers, made of the run and its job. Metrics are no elements of tuples, which
-are read whole. A hundred runs that are shown lie anywhere, and of each a granule is read: a block of each column's
-file. In parts without such files, each column costs as much as all of them."""
+of all rows. So `RunHash` and `JobHash` stand in the key for the run and its job: numbers are compared faster. Metrics
+are no elements of tuples, which are read whole. A hundred runs that are shown lie anywhere, and of each a granule is
+read: a block of each column's file. In parts without such files, each column costs as much as all of them."""
 
 
 def live_rows(table: str) -> str:
     """Those that records of a table make."""
     metrics = ", ".join(f"{path} AS `{path}`" for path in LIVE_METRICS)
     return (
-        f"SELECT sipHash64(Run) AS Which, sipHash64(GlobalJobId) AS Place, {', '.join(LIVE_FIELDS)}, "
+        f"SELECT sipHash64(Run) AS RunHash, sipHash64(GlobalJobId) AS JobHash, {', '.join(LIVE_FIELDS)}, "
         f"{metrics}, {VERSION_OF_ROW} AS Version FROM {table}"
     )
 

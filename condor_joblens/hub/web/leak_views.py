@@ -31,4 +31,4 @@ def _table(reader: Reader, asked: Any) -> list[dict[str, Any]]:
     return list(leaking(reader)["jobs"])
 
 
-LEAKS = View("leaks", lambda asked: None, lambda reader, asked: leaking(reader), _dress, table=_table, eases=True)
+LEAKS = View("leaks", lambda asked: None, lambda reader, asked: leaking(reader), _dress, table=_table, backs_off=True)

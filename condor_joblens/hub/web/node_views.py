@@ -175,6 +175,6 @@ NODES = View(
     whole=_fitting,
     table=lambda reader, asked: _fitting(reader, asked)["nodes"],
     of_store=lambda asked: None,
-    eases=True,
+    backs_off=True,
 )
 NODE = View("node", lambda asked, name: name, node, _dress_node)

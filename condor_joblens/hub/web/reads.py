@@ -90,7 +90,7 @@ _T = TypeVar("_T")
 _KEY = ("GlobalJobId", "Run", "Node")
 """Of a row of `latest`."""
 
-_LIVE_KEY = ("Which", "Node", "Place")
+_LIVE_KEY = ("RunHash", "Node", "JobHash")
 """Of a row of LIVE."""
 
 _MOST_NUMBERS = 1500
@@ -253,7 +253,7 @@ class Reader:
         is_of_all = self.sees_others and not words and not any(exact.values())
         table = _table(state, exact, name) if is_of_all else LATEST.name
         if table == LIVE.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
-            then = "Which"
+            then = "RunHash"
         # which first and how many there are, by few columns of all runs; then all columns of these
         named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
         ordered = f"{order} {way} NULLS LAST, {then}"
@@ -291,10 +291,10 @@ class Reader:
         """
         of_these = f"FROM {LIVE.name} FINAL WHERE {asked.where}"
         (found,) = self.ask(
-            f"WITH {asked.named} SELECT count() AS n, uniqExact(Which) AS runs {of_these}",
+            f"WITH {asked.named} SELECT count() AS n, uniqExact(RunHash) AS runs {of_these}",
             **values,
         )
-        once = "" if found["n"] == found["runs"] else "LIMIT 1 BY Which"
+        once = "" if found["n"] == found["runs"] else "LIMIT 1 BY RunHash"
         keys = self.ask(
             f"WITH {asked.named} SELECT {', '.join(_LIVE_KEY)} {of_these} ORDER BY {asked.order} {once} "
             f"LIMIT {asked.most} OFFSET {asked.most * asked.page}",
@@ -322,11 +322,11 @@ class Reader:
         Without FINAL, which here takes half as much again: the newest of each is chosen of the few that there are.
         """
         found: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
-        more = "Which AS k1, Node AS k2, Place AS k3, Version AS k4"
+        more = "RunHash AS k1, Node AS k2, JobHash AS k3, Version AS k4"
         for begin in range(0, len(keys), _MOST_NUMBERS):
-            those = ", ".join(str(int(key["Which"])) for key in keys[begin : begin + _MOST_NUMBERS])
+            those = ", ".join(str(int(key["RunHash"])) for key in keys[begin : begin + _MOST_NUMBERS])
             for row in self.ask(
-                f"SELECT {columns}, {more} FROM {LIVE.name} PREWHERE Which IN ({those}) WHERE {self.scope}"
+                f"SELECT {columns}, {more} FROM {LIVE.name} PREWHERE RunHash IN ({those}) WHERE {self.scope}"
             ):
                 *key, version = (row.pop(f"k{number}") for number in range(1, 5))
                 if version >= found.get(tuple(key), (0,))[0]:
@@ -417,8 +417,9 @@ class Reader:
             row
             for names in _portions(runs)
             for row in self.ask(
-                f"SELECT {', '.join(_LIVE_KEY)} FROM {LIVE.name} FINAL PREWHERE Which IN (SELECT sipHash64(Named) FROM "
-                f"({named})) WHERE Run IN ({named}) AND {self.scope} ORDER BY Run, RunNumber DESC LIMIT 1 BY Run",
+                f"SELECT {', '.join(_LIVE_KEY)} FROM {LIVE.name} FINAL "
+                f"PREWHERE RunHash IN (SELECT sipHash64(Named) FROM ({named}))"
+                f" WHERE Run IN ({named}) AND {self.scope} ORDER BY Run, RunNumber DESC LIMIT 1 BY Run",
                 runs=json.dumps(names),
             )
         ]

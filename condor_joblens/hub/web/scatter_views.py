@@ -74,5 +74,5 @@ SCATTER = View(
     lambda reader, asked: asked.find(reader),
     _dress,
     table=lambda reader, asked: list(as_rows(asked.find(reader))),
-    eases=True,
+    backs_off=True,
 )

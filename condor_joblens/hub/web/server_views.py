@@ -72,6 +72,6 @@ SERVERS = View(
     lambda reader, asked: servers(reader),
     _dress_servers,
     table=lambda reader, asked: servers(reader)["servers"],
-    eases=True,
+    backs_off=True,
 )
 SERVER = View("server", lambda asked, name: name, server, _dress_server)

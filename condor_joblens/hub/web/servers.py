@@ -42,7 +42,7 @@ _SUMS = (
     "sum(errors / lasted) AS errors_per_second, sum(seconds / lasted) AS waiting, "
     "if(sum(requests) > 0, sum(seconds) / sum(requests), NULL) AS wait_seconds"
 )
-_COUNTS = "uniqExact(Which) AS runs, uniqExactIf(Which, isNull(requests)) AS unknown"
+_COUNTS = "uniqExact(RunHash) AS runs, uniqExactIf(RunHash, isNull(requests)) AS unknown"
 
 
 def servers(reader: Reader) -> dict[str, Any]:
@@ -98,10 +98,10 @@ def _now(reader: Reader, where: str = "1") -> str:
     """
     names = ", ".join(f"one.{name} AS {name}" for name in ("Name", "Class", *_NUMBERS))
     newest = (
-        f"SELECT Which, {_OF_RUN}, JobId, Owner, StartTime, Time, Time - {LEAST_SECONDS} AS Before, {names}, "
-        f"{WHOSE} AS Whose FROM (WITH {reader.own} AS IsMine SELECT Which, {_OF_RUN}, JobId, Owner, StartTime, Time, "
+        f"SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, Time - {LEAST_SECONDS} AS Before, {names}, "
+        f"{WHOSE} AS Whose FROM (WITH {reader.own} AS IsMine SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, "
         f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM {LIVE.name} FINAL "
-        f"PREWHERE Which IN (SELECT Which FROM {LIVE.name} WHERE Servers != '' AND {states.running(reader.now)}) "
+        f"PREWHERE RunHash IN (SELECT RunHash FROM {LIVE.name} WHERE Servers != '' AND {states.running(reader.now)}) "
         f"WHERE {states.running(reader.now)} AND Servers != '' AND {reader.scope} AND {reader.sees(Seen.WORDS)}) "
         f"WHERE Name != '' AND {where}"
     )
@@ -116,7 +116,7 @@ def _now(reader: Reader, where: str = "1") -> str:
     is_known = f"({began} OR r.Time > l.Time - {MOST_SECONDS})"
     grown = {name: f"if({is_known}, greatest(0, l.{name} - r.{name}), NULL)" for name in _NUMBERS}
     return (
-        "(SELECT l.Which AS Which, l.Run AS Run, l.Node AS Node, l.JobId AS JobId, l.Owner AS Owner, "
+        "(SELECT l.RunHash AS RunHash, l.Run AS Run, l.Node AS Node, l.JobId AS JobId, l.Owner AS Owner, "
         "l.Name AS Name, l.Class AS Class, "
         f"if({is_known}, greatest(1, l.Time - if({began}, l.StartTime, r.Time)), NULL) AS lasted, "
         f"{grown['Requests']} AS requests, {grown['SentBytes']} + {grown['ReceivedBytes']} AS bytes, "

@@ -23,13 +23,13 @@ PERIOD = 1.0
 SHARE = 10.0
 """An answer that took a second serves for ten."""
 
-EASED_SHARE = 100.0
+BACKOFF_SHARE = 100.0
 """The same of a question that is asked for long, where that may be: a page over all runs that somebody leaves open."""
 
-EASED_AFTER = 60.0
-"""Seconds for which it has been wanted without a pause, until it is asked less often."""
+BACKOFF_AFTER = 60.0
+"""Seconds for which it has been wanted without a pause, until it backs off."""
 
-EASED_MOST = 30.0
+BACKOFF_MOST = 30.0
 """Seconds for which such an answer serves, at most; unless SHARE says more."""
 
 PAUSE = 5.0
@@ -59,7 +59,7 @@ class _Answer:
         """For which it serves, if it took so many."""
         if self.error is not None:
             return min(max(PERIOD, SHARE * took), MOST_OF_AN_ERROR)
-        return max(PERIOD, SHARE * took, min(EASED_SHARE * took, EASED_MOST) if is_for_long else 0.0)
+        return max(PERIOD, SHARE * took, min(BACKOFF_SHARE * took, BACKOFF_MOST) if is_for_long else 0.0)
 
 
 class Shared:
@@ -70,11 +70,11 @@ class Shared:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, question: Hashable, ask: Callable[[], T], stamp: Hashable = None, *, eases: bool = False) -> T:
+    def get(self, question: Hashable, ask: Callable[[], T], stamp: Hashable = None, *, backs_off: bool = False) -> T:
         """What `ask` says, or said a moment ago; who wants it meanwhile waits for it. Raises what `ask` raised.
 
         stamp: the same as long as `ask` would say the same; then the answer serves on. Whom `ask` refuses by
-        OfOneViewer gets the answer before, if there is one. eases: what is wanted for long may be asked less often.
+        OfOneViewer gets the answer before, if there is one. backs_off: asked less often once it is wanted for long.
         """
         with self._lock:
             answer = self._answers.setdefault(question, _Answer())
@@ -96,7 +96,7 @@ class Shared:
                 except Exception as error:  # all who wait are told the same, and don't ask one after the other
                     answer.value, answer.error = None, error
                 end = self._clock()
-                is_for_long = eases and end - answer.wanted_since > EASED_AFTER
+                is_for_long = backs_off and end - answer.wanted_since > BACKOFF_AFTER
                 answer.until = end + answer.seconds(end - begin, is_for_long)
             if answer.error is not None:
                 raise answer.error

@@ -99,15 +99,15 @@ def _live_sums(reader: Reader, day: float) -> tuple[dict[str, Any], dict[str, An
 
 
 def _live_question(reader: Reader, day: float, *, of_runs: bool) -> str:
-    counted = "uniqExactIf(Which, {})" if of_runs else "countIf({})"
+    counted = "uniqExactIf(RunHash, {})" if of_runs else "countIf({})"
     sums = {**{name: counted.format(which) for name, which in COUNTS.items()}, **SUMS}
     parts = [f"{text.format('Runs')} AS Runs_{name}" for name, text in sums.items()]
     none = {name: "NULL" if text.startswith("sum") else "0" for name, text in sums.items()}
     has_own = reader.near != "0"
     parts += [f"{text.format('Mine') if has_own else none[name]} AS Mine_{name}" for name, text in sums.items()]
-    parts += ["count() AS Rows", "uniqExact(Which) AS All"]
+    parts += ["count() AS Rows", "uniqExact(RunHash) AS All"]
     return (
-        f"SELECT {', '.join(parts)} FROM (SELECT Which, Owner, Node, Cpu.RecentCores AS Cores, "
+        f"SELECT {', '.join(parts)} FROM (SELECT RunHash, Owner, Node, Cpu.RecentCores AS Cores, "
         f"Memory.ResidentBytes AS Bytes, ifNull(Hang.Suspected, 0) > 0 AS Hangs, {SUSPECT} AS IsSuspect, "
         "RequestCpus, RequestMemoryBytes, "
         f"{reader.near} AS IsOwn, {states.running(reader.now)} AS Runs, Runs AND IsOwn AS Mine, "

@@ -98,12 +98,12 @@ class View:
     of_store: Callable[[Any], Any] = _all_of
     """What of an address tells one question to the store from another: the rest chooses from what it has answered."""
 
-    eases: bool = False  # over all runs: asked less often while it is left open
+    backs_off: bool = False  # over all runs: asked less often while it is left open
 
     def found(self, viewer: Person, asked: Any) -> Any:
         """Shared with all who see the same. Raises JobLensError."""
         question = (self.name, viewer.scope, self.of_store(asked))
-        return _asked(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer), self.eases)
+        return _asked(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer), self.backs_off)
 
     def _stamp(self, viewer: Person) -> Hashable:
         """None: what is found may be another any time. Raises JobLensError."""
@@ -124,7 +124,7 @@ class View:
             return None if found is None else render_to_string(f"{self.name}_part.html", self.dress(asked, found))
 
         question = ("part", self.name, viewer.scope, asked)
-        return desk().shared.get(question, rendered, self._stamp(viewer), eases=self.eases)
+        return desk().shared.get(question, rendered, self._stamp(viewer), backs_off=self.backs_off)
 
     def page(self, request: Any, **words: str) -> HttpResponse:
         """The whole page."""
@@ -189,7 +189,7 @@ class View:
                 return desk().shared.get(
                     ("event", self.name, scope, asked),
                     lambda: event("part", self.part(person, asked) or ""),
-                    eases=self.eases,
+                    backs_off=self.backs_off,
                 )
             except JobLensError as error:
                 said = render_to_string("gone_part.html", {"why": why_not(error)[0], "asks_again": True})
@@ -202,7 +202,7 @@ class View:
 
 
 def _asked(
-    question: Hashable, viewer: Person, find: Callable[[Reader], Any], stamp: Hashable = None, eases: bool = False
+    question: Hashable, viewer: Person, find: Callable[[Reader], Any], stamp: Hashable = None, backs_off: bool = False
 ) -> Any:
     """In the viewer's share of the store's time, and for all who see the same. Raises JobLensError."""
 
@@ -210,7 +210,7 @@ def _asked(
         store = desk().store.until(time.monotonic() + ANSWER_SECONDS)
         return desk().shares.take(viewer.name, lambda: find(Reader(store, viewer)))
 
-    return desk().shared.get(question, ask, stamp, eases=eases)
+    return desk().shared.get(question, ask, stamp, backs_off=backs_off)
 
 
 def csv_answer(rows: list[dict[str, Any]], name: str) -> HttpResponse:
@@ -637,7 +637,7 @@ def _dressed_charts(asked: _Job, url: str) -> dict[str, Any]:
 def _find_site(reader: Reader) -> dict[str, Any]:
     def shared(name: str, ask: Callable[[], T], stamp: Hashable = None) -> T:
         """A page of that name has the same: the question is asked once for both."""
-        return desk().shared.get((name, reader.viewer_scope, None), ask, stamp, eases=True)
+        return desk().shared.get((name, reader.viewer_scope, None), ask, stamp, backs_off=True)
 
     return {**site(reader, shared), "red": red_firings(reader), "queue": queue.sums(reader)}
 
@@ -647,14 +647,14 @@ def dressed_life(life: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**step, "when": span(step["time"], step["time"])} for step in life]
 
 
-SITE = View("site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site, eases=True)
+SITE = View("site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site, backs_off=True)
 JOBS = View(
     "jobs",
     asked_jobs,
     lambda reader, asked: asked.find(reader, ROWS),
     _dress_jobs,
     table=lambda reader, asked: asked.find(reader, MOST_ROWS)["jobs"],
-    eases=True,
+    backs_off=True,
 )
 JOB = View("job", _asked_job, _find_job, _dress_job, _whole_job)
 
