@@ -21,6 +21,9 @@ from condor_joblens.sinks import RecordKind
 from condor_joblens.sinks.hub import HubSink
 
 CVMFS, NFS = "/cvmfs/atlas.example.org", "fs7.example.org"
+QUOTED = 'fs"8'
+"""Its name has an escape in the text of a list."""
+
 DAYS_AGO = 2 * 86400
 SENT = (  # job, owner, server, started ago, age, requests, seconds of waiting, type
     ("1.0", "alice", CVMFS, DAYS_AGO, 600, 1_000_000, 9000.0, RecordKind.SAMPLE),
@@ -29,6 +32,7 @@ SENT = (  # job, owner, server, started ago, age, requests, seconds of waiting, 
     ("2.0", "bob", CVMFS, 100, 0, 300, 30.0, RecordKind.SAMPLE),
     ("3.0", "bob", NFS, DAYS_AGO, 0, 50_000, 5.0, RecordKind.SAMPLE),
     ("4.0", "alice", CVMFS, 600, 30, 500, 5.0, RecordKind.JOB),
+    ("5.0", "carol", QUOTED, DAYS_AGO, 0, 10, 0.5, RecordKind.SAMPLE),
 )
 
 
@@ -66,7 +70,7 @@ def send(hub: Hub) -> None:
 @pytest.mark.parametrize("path", ["/servers.json", "/site.json", "/api/v1/servers"])
 def test_load_is_that_of_now_and_of_servers_that_one_may_know(hub: Hub, path: str) -> None:
     found = {row["name"]: row for row in ask(hub, "adam", path)[1]["servers"]}
-    assert list(found) == [CVMFS, NFS]
+    assert next(iter(found)) == CVMFS and set(found) == {CVMFS, NFS, QUOTED}
     both, unknown = found[CVMFS], found[NFS]
     assert (both["class"], both["runs"], both["owners"], both["unknown"]) == ("Cvmfs", 2, 2, 0)
     assert both["requests_per_second"] == pytest.approx(1200 / 60 + 300 / 100)
@@ -92,6 +96,10 @@ def test_a_servers_page_has_its_day_jobs_users_and_failures(hub: Hub) -> None:
         assert [(one["cause"], one["count"]) for one in found["causes"]] == [("SIGABRT in reco", 1)]
         status, _, page = ask(hub, person, path)
         assert status == 200 and "Requests a second" in page and ("bob" in page) == (person == "adam")
+    found = ask(hub, "adam", f"/servers/{quote(QUOTED, safe='')}.json")[1]
+    assert [(row["owner"], row["runs"]) for row in found["users"]] == [("carol", 1)]
+    assert [(row["job"], row["owner"], row["node"]) for row in found["jobs"]] == [("5.0", "carol", "node1")]
+    assert [(row["class"], row["owners"], row["unknown"]) for row in found["now"]] == [("Nfs", 1, 1)]
     for person, name in (("olga", CVMFS), ("alice", NFS), ("adam", "nowhere")):
         assert ask(hub, person, f"/servers/{quote(name, safe='')}.json")[0] == 404
         assert ask(hub, person, f"/servers/{quote(name, safe='')}")[0] == 404

@@ -354,17 +354,39 @@ class Reader:
         The `far` greatest and least of each metric are always there. exact: as for `chosen`.
         """
         where, values = self.chosen(words, state, exact)
+        table = _table(state, exact, *metrics)
+        run_hash = "RunHash" if table == LIVE.name else "sipHash64(Run)"
         x, y = (f"toFloat64({self._metric(path)})" for path in metrics)
+
+        def asked(chosen: str, names: str = "") -> list[dict[str, Any]]:
+            return self.ask(
+                f"SELECT {chosen} FROM (WITH {self.own} AS IsMine SELECT {names}{run_hash} AS Hash, "
+                f"intHash64(Hash) AS Chance, ifNull({x}, nan) AS x, ifNull({y}, nan) AS y "
+                f"FROM {table} FINAL WHERE {where} AND isFinite(x) AND isFinite(y))",
+                **values,
+            )
+
+        # by numbers alone, which are sorted in a fifth of the time: the bounds; then who lies within them
+        ends = (("x", "x", "<"), ("-x", "x", ">"), ("y", "y", "<"), ("-y", "y", ">"))
+        bounds = [
+            f"reinterpretAsUInt64(groupArraySorted({far})({by})[-1]) AS b{at}" for at, (by, _, _) in enumerate(ends)
+        ]
+        chance = f"groupArraySorted({most})(Chance)[-1] AS chance"
+        (found,) = asked(f"uniqExact(Hash) AS n, {chance}, {', '.join(bounds)}")
+        if not found["n"]:
+            return 0, []
+        exactly = [f"reinterpretAsFloat64(toUInt64({found[f'b{at}']}))" for at in range(len(ends))]
+        exactly = [f"-{each}" if by.startswith("-") else each for each, (by, _, _) in zip(exactly, ends)]
+        beyond = [f"{axis} {than} {each}" for each, (_, axis, than) in zip(exactly, ends)]
         one = "tuple(Run, JobId, x, y)"
-        kept = [f"groupArraySorted({most})(tuple(cityHash64(Run), {one}))"]
-        kept += [f"groupArraySorted({far})(tuple({by}, {one}))" for by in ("x", "-x", "y", "-y")]
-        (found,) = self.ask(
-            f"SELECT uniqExact(Run) AS n, {', '.join(f'{each} AS k{place}' for place, each in enumerate(kept))} FROM "
-            f"(WITH {self.own} AS IsMine SELECT Run, JobId, ifNull({x}, nan) AS x, ifNull({y}, nan) AS y "
-            f"FROM {_table(state, exact, *metrics)} FINAL WHERE {where} AND isFinite(x) AND isFinite(y))",
-            **values,
-        )
-        rows = {one[0]: one for place in range(len(kept)) for _, one in found[f"k{place}"]}
+        kept = [f"groupArrayIf(tuple(0, {one}), Chance <= {found['chance']} OR {' OR '.join(beyond)})"]
+        # of many that are the same at a bound, no more than are wanted, and always the same ones
+        kept += [
+            f"groupArraySortedIf({far})(tuple(Chance, {one}), Chance > {found['chance']} AND {axis} = {each})"
+            for each, (_, axis, _) in zip(exactly, ends)
+        ]
+        (points,) = asked(", ".join(f"{each} AS k{place}" for place, each in enumerate(kept)), "Run, JobId, ")
+        rows = {one[0]: one for place in range(len(kept)) for _, one in points[f"k{place}"]}
         names = ("Run", "JobId", "x", "y")
         return found["n"], [dict(zip(names, one)) for one in rows.values()]
 

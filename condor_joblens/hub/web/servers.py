@@ -57,32 +57,39 @@ def servers(reader: Reader) -> dict[str, Any]:
 def server(reader: Reader, name: str) -> dict[str, Any] | None:
     """One of them: its load, jobs, users and failures; None if there is none of this name, or none for him."""
     here, values = "Name = {server:String}", {"server": name}
-    now = [
-        row
-        for row in reader.ask(
-            f"SELECT Class AS class, {_COUNTS}, countDistinct(Owner) AS owners, {_SUMS} FROM {_now(reader, here)} "
-            "GROUP BY Class ORDER BY Class",
-            **values,
+    # in a list with a backslash it may be spelled otherwise
+    named = "(position(Servers, {server:String}) > 0 OR position(Servers, '\\\\') > 0)"
+    # what is asked since when is found once for all three: it takes most of the time
+    found = reader.ask(
+        "SELECT Class AS class, Owner AS owner, Run AS run, any(JobId) AS job, any(Owner) AS run_owner, "
+        f"any(Node) AS node, {_COUNTS}, countDistinct(Owner) AS owners, {_SUMS}, "
+        "multiIf(grouping(Class) = 0, 'class', grouping(Owner) = 0, 'user', 'job') AS of "
+        f"FROM {_now(reader, here, named)} GROUP BY GROUPING SETS ((Class), (Owner), (Run)) "
+        f"ORDER BY requests_per_second DESC NULLS LAST, runs DESC, owner, run LIMIT {MOST_ROWS} BY of",
+        **values,
+    )
+    numbers = ("runs", "unknown", *LOAD)
+    now, users, jobs = (
+        [{name: row[name] for name in (*names, *numbers)} for row in found if row["of"] == of and row["runs"]]
+        for of, names in (
+            ("class", ("class", "owners")),
+            ("user", ("owner",)),
+            ("job", ("run", "job", "run_owner", "node")),
         )
-        if row["runs"]
-    ]
+    )
+    now.sort(key=lambda row: str(row["class"]))
+    for row in jobs:
+        row["owner"] = row.pop("run_owner")
     steps, known = _steps(reader, name)
     ended, failed, causes = _failures(reader, name)
     if not (now or known or ended):
         return None
-    most = f"ORDER BY requests_per_second DESC NULLS LAST, runs DESC LIMIT {MOST_ROWS}"
     return {
         "name": name,
         "now": now,
         "steps": steps,
-        "users": reader.ask(
-            f"SELECT Owner AS owner, {_COUNTS}, {_SUMS} FROM {_now(reader, here)} GROUP BY Owner {most}", **values
-        ),
-        "jobs": reader.ask(
-            f"SELECT Run AS run, any(JobId) AS job, any(Owner) AS owner, any(Node) AS node, {_COUNTS}, {_SUMS} "
-            f"FROM {_now(reader, here)} GROUP BY Run {most}",
-            **values,
-        ),
+        "users": users,
+        "jobs": jobs,
         "ended": ended,
         "failed": failed,
         "causes": causes,
@@ -91,18 +98,19 @@ def server(reader: Reader, name: str) -> dict[str, Any] | None:
     }
 
 
-def _now(reader: Reader, where: str = "1") -> str:
+def _now(reader: Reader, where: str = "1", lists: str = "Servers != ''") -> str:
     """Of each run and server: what it asked since its reading before (`requests`, ...), and the seconds of that.
 
-    Both are NULL where there is no reading to compare with.
+    Both are NULL where there is no reading to compare with. where: which servers; lists: by what the text of a run's
+    list has of these, at least.
     """
     names = ", ".join(f"one.{name} AS {name}" for name in ("Name", "Class", *_NUMBERS))
     newest = (
         f"SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, Time - {LEAST_SECONDS} AS Before, {names}, "
         f"{WHOSE} AS Whose FROM (WITH {reader.own} AS IsMine SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, "
         f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM {LIVE.name} FINAL "
-        f"PREWHERE RunHash IN (SELECT RunHash FROM {LIVE.name} WHERE Servers != '' AND {states.running(reader.now)}) "
-        f"WHERE {states.running(reader.now)} AND Servers != '' AND {reader.scope} AND {reader.sees(Seen.WORDS)}) "
+        f"PREWHERE RunHash IN (SELECT RunHash FROM {LIVE.name} WHERE {lists} AND {states.running(reader.now)}) "
+        f"WHERE {states.running(reader.now)} AND {lists} AND {reader.scope} AND {reader.sees(Seen.WORDS)}) "
         f"WHERE Name != '' AND {where}"
     )
     # the earlier one of each is found among as few as may be: of 200,000 runs, readings of half an hour cost a second
@@ -130,13 +138,14 @@ def _steps(reader: Reader, name: str) -> tuple[list[dict[str, Any]], bool]:
     begin = STEP * int((reader.now - DAY) // STEP + 1)
     sees = f"{reader.scope} AND {reader.sees(Seen.WORDS)}"
     those = f"WITH {reader.own} AS IsMine SELECT Run FROM {LIVE.name} FINAL WHERE Time > {begin} AND {sees}"
+    is_seen = "1" if sees == "1 AND 1" else f"Run IN ({those})"  # of who sees all, 200,000 names would be compared
     whole = "OVER (PARTITION BY Class, Run, Node, RunNumber ORDER BY Place ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"
     grown = ", ".join(
         f"greatest(0, toFloat64({name}) - toFloat64(lagInFrame({name}) {whole})) AS d{name}" for name in _NUMBERS
     )
     readings = (
         f"SELECT Time, lagInFrame(Time) {whole} AS Former, StartTime, {grown} FROM {SERVER_READINGS.name} FINAL "
-        f"WHERE Name = {{server:String}} AND Time > {begin - MOST_SECONDS} AND Run IN ({those})"
+        f"WHERE Name = {{server:String}} AND Time > {begin - MOST_SECONDS} AND {is_seen}"
     )
     rows = reader.ask(
         f"SELECT toInt32(floor((Time - {begin}) / {STEP})) AS step, sum(dRequests) AS requests, "
