@@ -530,14 +530,18 @@ class Reader:
         }
 
     def siblings(self, run: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The other runs of its cluster that he may see, and that are over as this is, or run as this does."""
+        """The runs of its cluster that he may see, of which MOST_SIBLINGS are asked for.
+
+        First are those that are over as this is, or run as this does: `IsAlike`.
+        """
         schedd, _, rest = run["GlobalJobId"].partition("#")
         cluster = f"{schedd}#{rest.partition('.')[0]}."
         return self._store.ask(
-            "SELECT Run, JobId, Type, UpdateTime - StartTime AS Seconds, Memory.ResidentPeakBytes AS PeakBytes, "
+            "SELECT Run, JobId, Type = {type:String} AS IsAlike, UpdateTime - StartTime AS Seconds, "
+            "Memory.ResidentPeakBytes AS PeakBytes, "
             "Cpu.Seconds AS CpuSeconds, Io.CallReadBytes AS ReadBytes, Io.CallWriteBytes AS WriteBytes "
-            "FROM latest FINAL WHERE startsWith(GlobalJobId, {cluster:String}) AND Type = {type:String} "
-            f"AND {self.scope} ORDER BY UpdateTime DESC LIMIT {MOST_SIBLINGS}",
+            "FROM latest FINAL WHERE startsWith(GlobalJobId, {cluster:String}) "
+            f"AND {self.scope} ORDER BY IsAlike DESC, UpdateTime DESC LIMIT {MOST_SIBLINGS}",
             cluster=cluster, type=run["Type"], **self._own_values,
         )  # fmt: skip
 

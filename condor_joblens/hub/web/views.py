@@ -33,7 +33,7 @@ from condor_joblens.hub.web.pool import FRESH_SECONDS
 from condor_joblens.hub.web.reads import HEALTH, LIVES, ROWS, STATES, Reader
 from condor_joblens.hub.web.server_texts import dressed_server
 from condor_joblens.hub.web.shared import OfOneViewer
-from condor_joblens.hub.web.siblings import MEASURES, spread
+from condor_joblens.hub.web.siblings import FEWEST, MEASURES, spread
 from condor_joblens.hub.web.site_reads import site
 from condor_joblens.hub.web.streams import event
 from condor_joblens.hub.web.timeline import timeline
@@ -530,16 +530,24 @@ def _asked_job(asked: Any, run: str) -> _Job:
 
 
 def _find_job(reader: Reader, asked: _Job) -> dict[str, Any] | None:
+    found = _job_in_cluster(reader, asked)
+    return found[0] if found else None
+
+
+def _job_in_cluster(reader: Reader, asked: _Job) -> tuple[dict[str, Any], int] | None:
+    """What is found of a job; and how many runs of its cluster he may see."""
     found = reader.job(asked.run)
     if found is None:
         return None
     kept = [{name: getattr(one, name) for name in _OF_ARTIFACT} for one in artifacts_of(reader, found)]
-    siblings = _beside(found, reader.siblings(found))
+    cluster = reader.siblings(found)
+    siblings = _beside(found, [row for row in cluster if row["IsAlike"]])
     life = queue.life(reader, found["GlobalJobId"])
-    return {
+    whole = {
         **{"job": found, "siblings": siblings, "artifacts": kept, "life": life},
         **{"timeline": timeline(reader, found, has_steps=bool(life)), "time": reader.now},
     }
+    return whole, len(cluster)
 
 
 _OF_ARTIFACT = ("id", "node", "kind", "begun", "ended", "length")
@@ -576,11 +584,16 @@ def _beside(run: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, A
 
 
 def _whole_job(reader: Reader, asked: _Job) -> dict[str, Any] | None:
-    found = _find_job(reader, asked)
-    if found is None or Seen.NUMBERS not in reader.seen(found["job"]):
+    in_cluster = _job_in_cluster(reader, asked)
+    if in_cluster is None:
+        return None
+    found, runs = in_cluster
+    if Seen.NUMBERS not in reader.seen(found["job"]):
         return found
     series = reader.series(found["job"], asked.metrics)
-    return {**found, "series": series, "band": band(reader, found["job"], series["time"], asked.metrics)}
+    # of too few there is none: their samples need not be looked for
+    others = band(reader, found["job"], series["time"], asked.metrics) if runs >= FEWEST else None
+    return {**found, "series": series, "band": others}
 
 
 _SORT_OF = {"Memory, greatest": "-memory", "Time": "started", "Read": "-read", "Written": "-written"}
