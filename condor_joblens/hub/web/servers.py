@@ -101,8 +101,9 @@ def server(reader: Reader, name: str) -> dict[str, Any] | None:
 def _now(reader: Reader, where: str = "1", lists: str = "Servers != ''") -> str:
     """Of each run and server: what it asked since its reading before (`requests`, ...), and the seconds of that.
 
-    Both are NULL where there is no reading to compare with. where: which servers. lists: what the text of a run's list
-    has of these, as a condition on Servers.
+    Both are NULL where there is no reading to compare with.
+
+    where: which servers. lists: what the text of a run's list has of these, as a condition on Servers.
     """
     names = ", ".join(f"one.{name} AS {name}" for name in ("Name", "Class", *_NUMBERS))
     newest = (
