@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import selectors
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from condor_joblens.agent import trace_places
+from condor_joblens.agent import script_shares, trace_places
 from condor_joblens.agent.levels import standing_requests
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.node import open_cgroup
@@ -82,6 +84,7 @@ class FunctionTraces:
         self._selector: selectors.BaseSelector | None = None
         self._running: dict[int, Standing] = {}  # by number of the run
         self._not_before: dict[int, float] = {}  # number of a run -> CLOCK_MONOTONIC
+        self._told: dict[int, dict[str, float]] = {}  # by number of the run: its share, as it was told
 
     def open(self, traces: Traces, selector: selectors.BaseSelector) -> None:
         """From now on they can be begun."""
@@ -97,8 +100,13 @@ class FunctionTraces:
         return self.what.wanted(levels, run)
 
     def request(self, place: Place) -> dict[str, float]:
-        """What more its process is told at the begin."""
-        return {}
+        """What its process is told at the begin: what it may take of JOBLENS_MAX_CPU."""
+        share = self._told[place.number] = self.shares({**self.having(), place.number: place})[place.number]
+        return share
+
+    def shares(self, having: Mapping[int, Place]) -> dict[int, dict[str, float]]:
+        """What each of them may take, in cores, by number of the run."""
+        return script_shares.looking(having, self._levels.node.config.max_cpu)
 
     def follow(self, run: int, seconds: float) -> socket.socket | None:
         """Where the run's trace tells what ends in so many seconds; None if there is none. Raises OSError."""
@@ -135,6 +143,15 @@ class FunctionTraces:
                 break
             run = runs[place.number]
             node.guard(run, "trace", self._begin, run, place)
+        self._tell_shares()
+
+    def _tell_shares(self) -> None:
+        """All are told their shares when these are others."""
+        self._told = {
+            number: share
+            for number, share in self.shares(self.having()).items()
+            if share == self._told.get(number) or self.tell(number, json.dumps(share).encode())
+        }
 
     def having(self) -> dict[int, Place]:
         """Runs that have a trace, by their numbers."""

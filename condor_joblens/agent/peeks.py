@@ -38,10 +38,10 @@ from condor_joblens.profiling.peek_values import VERB
 AGAIN_SECONDS = 60.0
 """After a child that could not be started, or that ended before its run."""
 
-FILES_SHARE = 0.4
+FILES_SHARE = 0.2
 """Of JOBLENS_MAX_CPU: what reading the programs of all jobs that ask may take together."""
 
-LOOKS_SHARE = 0.2
+LOOKS_SHARE = 0.1
 """Of it: what all other looks may take, if there are as many readers as there may be."""
 
 SHOWN = 60

@@ -1,4 +1,4 @@
-"""How much of JOBLENS_MAX_CPU the traces of scripts may take, so that they alone make no job's level step down.
+"""How much of JOBLENS_MAX_CPU standing traces may take, so that they and peeks alone make no job's level step down.
 
 All users have the same, and of a user's each trace. A trace begins with a part of what was saved up for its user.
 So those that follow each other have no more than one that goes on.
@@ -16,9 +16,9 @@ OF_COMMANDS = 0.2
 """Of JOBLENS_MAX_CPU: what it may take to read the commands of scripts that are traced for their jobs' lives."""
 
 OF_LOOKS = 0.1
-"""And to look for their new shells."""
+"""And to look for new processes: of traces of scripts, of functions, and of what is thrown, each."""
 
-OF_ASKED = 0.1
+OF_ASKED = 0.05
 """And to read those that somebody has asked for: he is told them as they end."""
 
 GOES_ON = 0.75
@@ -58,6 +58,11 @@ def shares(having: Mapping[int, Place], max_cpu: float) -> dict[int, dict[str, f
         }
         for number, place in having.items()
     }
+
+
+def looking(having: Mapping[int, Place], max_cpu: float) -> dict[int, dict[str, float]]:
+    """Of traces that read what they count in no such share: by number of the run, in cores, `looking` alone."""
+    return {number: {"looking": share["looking"]} for number, share in shares(having, max_cpu).items()}
 
 
 def asked(count: int, max_cpu: float) -> dict[str, float]:

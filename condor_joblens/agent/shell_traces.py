@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 
 from condor_joblens.agent import script_shares
 from condor_joblens.agent.function_traces import FunctionTraces, Standing
@@ -28,24 +28,16 @@ class ShellTraces(FunctionTraces):
         """There are none until `open`."""
         super().__init__(levels, artifacts)
         self._shares = ScriptShares()
-        self._told: dict[int, dict[str, float]] = {}  # by number of the run: its share, as it was told
 
-    def tick(self) -> None:
-        """Once a round: as of functions; and all are told their shares when these are others."""
-        super().tick()
-        shares = script_shares.shares(self.having(), self._levels.node.config.max_cpu)
-        self._told = {
-            number: share
-            for number, share in shares.items()
-            if share == self._told.get(number) or self.tell(number, json.dumps(share).encode())
-        }
+    def shares(self, having: Mapping[int, Place]) -> dict[int, dict[str, float]]:
+        """To read commands as well."""
+        return script_shares.shares(having, self._levels.node.config.max_cpu)
 
     def request(self, place: Place) -> dict[str, float]:
         """What it may take of JOBLENS_MAX_CPU."""
+        share = super().request(place)
         having = {**self.having(), place.number: place}
         count = sum(each.whose == place.whose for each in having.values())
-        share = script_shares.shares(having, self._levels.node.config.max_cpu)[place.number]
-        self._told[place.number] = share
         return {**share, "saved": self._shares.saved(place.whose, count)}
 
     def base(self, run: int) -> tuple[int, int, float]:

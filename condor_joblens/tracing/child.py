@@ -245,7 +245,9 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
                 shell_trace.begin(request, outbox, texts, probes, cgroup, opens)
             elif request.get("stands"):
                 stands = standing_throws.StandingThrowTrace if spec.is_of_throws else standing.StandingTrace
-                stands(outbox, texts, probes, cgroup, opens).stand()
+                standing_trace = stands(outbox, texts, probes, cgroup, opens)
+                standing_trace.may_look(request)
+                standing_trace.stand()
             else:
                 seconds = min(float(request["seconds"]), MOST_SECONDS)
                 Trace(outbox, texts, probes, cgroup, opens).run(seconds)

@@ -24,7 +24,6 @@ from condor_joblens.tracing.outbox import Outbox
 from condor_joblens.tracing.probes import Probes
 from condor_joblens.tracing.reading_share import ReadingShare
 from condor_joblens.tracing.shell_sums import ShellSums
-from condor_joblens.tracing.standing import LOOK_SHARE as MOST_LOOK_SHARE
 from condor_joblens.tracing.standing import StandingTrace
 from condor_joblens.tracing.standing_messages import KEEP, PART, SPAN, packed_shell
 from condor_joblens.tracing.standing_messages import ShellSums as Told
@@ -167,11 +166,8 @@ class StandingShellTrace(StandingTrace, ShellTrace):
     def hear_more(self, said: dict[str, Any]) -> None:
         """joblensd says what it may take from now on, or as of all traces."""
         super().hear_more(said)
-        if "tell" in said:
-            return
         if self.share is not None and "reading" in said:
             self.share.set(float(said["reading"]), time.monotonic())
-        self.look_share = min(MOST_LOOK_SHARE, float(said.get("looking", MOST_LOOK_SHARE)))
 
     def told_rows(self, rows: list[list[Any]]) -> None:
         """The last ones are kept, and those who follow are told."""
@@ -244,7 +240,7 @@ def begin(
         trace.share = ReadingShare(float(request["reading"]), time.monotonic(), float(request.get("saved", 1.0)))
         trace.spend(0.0)
     if isinstance(trace, StandingShellTrace):
-        trace.look_share = min(MOST_LOOK_SHARE, float(request.get("looking", MOST_LOOK_SHARE)))
+        trace.may_look(request)
         trace.stand()
     else:
         trace.run(min(float(request["seconds"]), MOST_SECONDS))

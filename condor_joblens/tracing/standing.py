@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from condor_joblens.control.child_output import MOST, WHOLE
@@ -28,7 +28,7 @@ FIRST_LOOK_SECONDS = 0.1
 """How often new processes are looked for, and how soon a new one is looked at again: it may have been a shell."""
 
 LOOK_SHARE = 0.02
-"""Of the time, that looks may take: a job that starts processes without end is looked at less often."""
+"""Of the time, that looks may take at most, whatever joblensd allows: a job can start processes without end."""
 
 MOST_PAUSE_SECONDS = 10.0
 """Until the next look, at most: on a machine whose cores are all busy a look takes long, and costs no more."""
@@ -57,9 +57,15 @@ class StandingTrace(Trace):
         self._last = traced_calls.LastCalls()
 
     def hear_more(self, said: dict[str, Any]) -> None:
-        """joblensd says what triggers want from now on."""
+        """joblensd says what triggers want from now on, or what looks may take."""
         if "tell" in said:
             self.for_triggers.hear(said)
+        else:
+            self.may_look(said)
+
+    def may_look(self, said: Mapping[str, Any]) -> None:
+        """Looks may take so much of a core."""
+        self.look_share = min(LOOK_SHARE, float(said.get("looking", LOOK_SHARE)))
 
     def notice(self, text: str) -> None:
         """It is kept too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import socket
@@ -15,7 +16,7 @@ import pytest
 from agent_node import Made, make
 from traced_samples import BEGUN, content
 
-from condor_joblens.agent import function_traces, traces
+from condor_joblens.agent import function_traces, script_shares, traces
 from condor_joblens.agent.function_traces import FunctionTraces, described
 from condor_joblens.agent.levels import level_arbiter, policy_decisions, standing_requests
 from condor_joblens.agent.output import run_artifacts
@@ -106,7 +107,9 @@ class Node:
     def is_ended(self, at: int = -1) -> bool:
         """Whether joblensd has closed its end."""
         try:
-            return self.starts.ends[at].recv(1, socket.MSG_DONTWAIT) == b""
+            while self.starts.ends[at].recv(MOST, socket.MSG_DONTWAIT):
+                pass  # it was told something before
+            return True
         except BlockingIOError:
             return False
 
@@ -166,6 +169,17 @@ def test_a_trace_that_stands_can_be_followed(node: Node) -> None:
         assert ours.recv(100) == b"a call"
     with pytest.raises(Refused, match="name a function, FILE:FUNCTION, or bash"):
         node.starts.start(other, -1, None, {"spec": "", "seconds": 60, "follow": True}, 1000)  # type: ignore[arg-type]
+
+
+def test_looks_of_all_traces_share_some_of_joblensds_cpu(node: Node) -> None:
+    """The first is told when a second one comes."""
+    node.begin("prog:one")
+    node.all.tick()
+    (alone,) = node.starts.requests
+    node.begin("prog:two", job="2.0")
+    node.all.tick()
+    assert json.loads(asked(node, 0)) == node.starts.requests[1] == {"looking": alone["looking"] / 2}
+    assert alone["looking"] == pytest.approx(script_shares.OF_LOOKS * node.made.node.config.max_cpu)
 
 
 def test_the_attribute_alone_grants_nothing(node: Node) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from condor_joblens.agent import script_shares
+from condor_joblens.agent import peeks, script_shares
 from condor_joblens.agent.levels.budgets import OwnCpu
 from condor_joblens.agent.script_shares import ScriptShares
 from condor_joblens.agent.trace_places import Place
 from condor_joblens.tracing.reading_share import FIRST_COST_SECONDS, LEAST_COMMANDS, MOST_COMMANDS, ReadingShare
+from condor_joblens.tracing.standing import LOOK_SHARE, StandingTrace
 
 MAX_CPU = 0.05
 COST_SECONDS = 15e-6
@@ -88,6 +89,24 @@ def test_jobs_that_follow_each_other_have_no_more_than_one_that_goes_on(clock: C
 
 def test_what_is_asked_for_has_a_share_too() -> None:
     assert sum(script_shares.asked(count, MAX_CPU)["reading"] for count in range(1, 9)) < 0.3 * MAX_CPU
+
+
+def test_all_shares_together_leave_some_of_the_cpu_to_joblensd_itself() -> None:
+    """Scripts, functions and throws that stand, what is asked for, and peeks."""
+    having = places(*(f"user{at % 5}" for at in range(16)))
+    scripts = sum(sum(share.values()) for share in script_shares.shares(having, MAX_CPU).values())
+    functions = sum(share["looking"] for share in script_shares.looking(having, MAX_CPU).values())
+    asked = sum(script_shares.asked(count, MAX_CPU)["reading"] for count in range(1, 9))
+    assert functions <= 1.001 * script_shares.OF_LOOKS * MAX_CPU
+    assert scripts + 2 * functions + asked + (peeks.FILES_SHARE + peeks.LOOKS_SHARE) * MAX_CPU < 0.95 * MAX_CPU
+
+
+def test_a_trace_takes_the_share_that_it_is_told_and_never_more_than_its_own_limit() -> None:
+    trace = StandingTrace.__new__(StandingTrace)
+    trace.hear_more({"looking": 0.001})
+    assert trace.look_share == 0.001
+    trace.hear_more({"looking": 1.0})
+    assert trace.look_share == LOOK_SHARE
 
 
 def test_a_script_within_its_share_has_all_told_and_one_beyond_it_pieces_of_some_length() -> None:
