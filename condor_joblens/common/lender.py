@@ -53,7 +53,8 @@ WATCHED_SHARE, WATCHED_SAVED_SECONDS = 0.05, 0.1
 """The same for each of WATCHED, apart: anybody may call, and up to HTCondor 23 a job can change its own folder."""
 
 LENT, OWN = 1, 2  # real-time priorities
-_CALLS = (*seccomp.INTERPRETERS, "fstat", "recvmsg", "sendmsg", "sched_setscheduler")
+_CALLS = (*seccomp.INTERPRETERS, "fstat", "newfstatat", "recvmsg", "sendmsg", "sched_setscheduler")
+# a mapping of the ring looks at its size, which glibc asks for by newfstatat from 2.33 on
 
 
 class Urgent:

@@ -64,6 +64,12 @@ def test_programs_are_told_by_level_as_soon_as_they_are_attached(node: Any, stat
     assert told(node)["Missing"] == {"io_uring": "refused"}
 
 
+def test_a_program_that_joblensd_does_not_know_costs_no_other_its_line(node: Any, stats: ProgramStats) -> None:
+    node.tracer.names = ["jl_exit", "jl_of_tomorrow"]
+    stats.publish()
+    assert [program["Level"] for program in told(node)["Programs"]] == ["basic", "unknown"]
+
+
 def test_what_has_not_changed_is_not_written_again_before_its_time(node: Any, stats: ProgramStats) -> None:
     stats.publish()
     node.tracer.costs = {"jl_exit": (0.5, 10)}

@@ -17,6 +17,9 @@ NAME = "attached"
 EVERY = 10.0
 """Seconds between two looks at what the programs cost; the list of programs is checked in each round."""
 
+UNKNOWN = "unknown"
+"""The level of a program that joblensd does not know, as when what loads programs is of another version."""
+
 
 class ProgramStats:
     """Writes the file, and remembers what is in it."""
@@ -40,7 +43,7 @@ class ProgramStats:
             "Knobs": self._node.knobs,
             "Source": tracer.source.decode(),
             "Note": tracer.note,
-            "Programs": [_program(name, levels[name], *costs.get(name, (0.0, 0))) for name in programs],
+            "Programs": [_program(name, levels.get(name, UNKNOWN), *costs.get(name, (0.0, 0))) for name in programs],
             "Missing": tracer.missing,
             **_artifacts(self._artifacts),
         }
