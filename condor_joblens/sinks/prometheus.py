@@ -258,7 +258,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         super().finish_request(request, client_address)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(timeout=0.1) and not self._make_room():
+        if not self._has_room():
             self.shutdown_request(request)
             return
         self._since[request] = time.monotonic()
@@ -268,14 +268,23 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
             self._leave(request)
             raise
 
-    def _make_room(self) -> bool:
-        """Ends the oldest request: who sends a byte now and then could keep the page for himself."""
-        oldest, since = next(iter(list(self._since.items())), (None, 0.0))
-        if oldest is None or time.monotonic() - since < _ENOUGH_SECONDS:
-            return False
-        with contextlib.suppress(OSError):
-            oldest.shutdown(socket.SHUT_RDWR)
-        return self._room.acquire(timeout=1)
+    def _has_room(self) -> bool:
+        """Waits until a request has ended, or had time enough and is ended; False if that takes too long.
+
+        Who sends a byte now and then could keep the page for himself. Where all cores are busy a page takes long, and
+        whoever comes meanwhile waits his turn in the socket's queue.
+        """
+        if self._room.acquire(timeout=0.1):
+            return True
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while (now := time.monotonic()) < until:
+            oldest, since = next(iter(list(self._since.items())), (None, now))
+            if oldest is not None and now - since >= _ENOUGH_SECONDS:
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            if self._room.acquire(timeout=min(_ENOUGH_SECONDS, max(0.05, since + _ENOUGH_SECONDS - now))):
+                return True
+        return False
 
     def _leave(self, request: Any) -> None:
         del self._since[request]

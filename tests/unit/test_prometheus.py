@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import http.client
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from condor_joblens.model import metrics
 from condor_joblens.model.metrics import MetricKind, empty_rows
 from condor_joblens.shm.writer import Writer
 from condor_joblens.sinks import SinkContext, prometheus
-from condor_joblens.sinks.prometheus import PrometheusSink, process_families
+from condor_joblens.sinks.prometheus import PrometheusSink, _Server, process_families
 from condor_joblens.sinks.prometheus_page import Page
 
 
@@ -249,6 +251,43 @@ def test_clients_that_are_slow_on_purpose_make_room(exporter: Exporter) -> None:
     for client in crowd:
         client.join()
     assert served == 3
+
+
+def test_where_a_page_takes_long_scrapers_wait_behind_slow_clients_and_none_is_sent_away() -> None:
+    """As on a node whose cores are all busy."""
+
+    def slow_page(environ: Any, begin: Any) -> list[bytes]:
+        time.sleep(0.3)
+        begin("200 OK", [("Content-Length", "4")])
+        return [b"page"]
+
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    server, address = _Server(listener, slow_page, None), listener.getsockname()  # type: ignore[arg-type]
+    serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+    serving.start()
+    try:
+        slow = [socket.create_connection(address) for _ in range(6)]
+        with ThreadPoolExecutor(10) as scrapers:
+            found = list(scrapers.map(lambda _: fetched(address), range(10)))
+        for connection in slow:
+            connection.close()
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+    assert found == [b"page"] * 10
+
+
+def fetched(address: tuple[str, int]) -> bytes:
+    """The page's text, or the name of what went wrong."""
+    connection = http.client.HTTPConnection(*address, timeout=60)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
+        return type(error).__name__.encode()
+    finally:
+        connection.close()
 
 
 def test_a_taken_address_is_said_once_and_waited_for(exporter: Exporter) -> None:
