@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
+from condor_joblens.cli.argument_types import duration
 from condor_joblens.cli.policy_costs import SWITCHES, SYSCALLS, gained
 from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.common.time_of_day import time_of_day
@@ -33,17 +33,15 @@ _SELECTORS = {
 }
 
 
-def add_arguments(command: argparse.ArgumentParser, duration: Callable[[str], int]) -> None:
-    """Those of preview, add, list, end and key. `duration` reads how long an entry holds."""
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Those of preview, add, list, end and key."""
     command.add_argument(
         "--socket", metavar="SOCKET", default=SOCKET, help=f"where the relay server is asked ({SOCKET})"
     )
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _add_entry(
-        actions.add_parser("preview", help="how many running jobs an entry would be for; it does not hold"), duration
-    )
+    _add_entry(actions.add_parser("preview", help="how many running jobs an entry would be for; it does not hold"))
     add = actions.add_parser("add", help="an entry holds from now on, also for jobs that start later")
-    _add_entry(add, duration)
+    _add_entry(add)
     add.add_argument("--yes", action="store_true", help="without a question at a terminal")
     actions.add_parser("list", help="the entries that hold, and how many nodes have taken them")
     end = actions.add_parser("end", help="an entry ends before its time")
@@ -53,7 +51,7 @@ def add_arguments(command: argparse.ArgumentParser, duration: Callable[[str], in
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for programs")
 
 
-def _add_entry(add: argparse.ArgumentParser, duration: Callable[[str], int]) -> None:
+def _add_entry(add: argparse.ArgumentParser) -> None:
     for name, (metavar, help) in _SELECTORS.items():
         add.add_argument(f"--{name}", metavar=metavar, help=help)
     add.add_argument("--at-least", metavar="LEVEL", dest="least", help=f"{_LEVELS}; whatever policies and owners say")
