@@ -9,6 +9,8 @@ it. `check` changes nothing. More of the environment: DESTDIR, EXTRAS (with comm
 
 from __future__ import annotations
 
+import base64
+import csv
 import hashlib
 import itertools
 import os
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -44,8 +47,11 @@ def main(step: str, wheel: str, prefix: str) -> None:
     bundle = _bundle(Path(wheel))
     if step == "check":
         _check(missing, bundle, extras)
-    else:
-        _install(python, Path(wheel), entries, bundle if missing else None)
+        return
+    if missing:
+        _install_packages(python, entries, bundle)
+    if not is_installed(Path(wheel), python):
+        _pip(python, "--no-index", "--no-deps", "--force-reinstall", str(wheel))
 
 
 def _check(missing: Sequence[locks.Entry], bundle: Path | None, extras: Sequence[str]) -> None:
@@ -73,7 +79,7 @@ def _make_bundle(extras: Sequence[str]) -> str:
     return " ".join(["make bundle", f"PYTHONS={locks.own_version()}", *more])
 
 
-def _install(python: Path, wheel: Path, entries: Sequence[locks.Entry], bundle: Path | None) -> None:
+def _install_packages(python: Path, entries: Sequence[locks.Entry], bundle: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         listed = Path(folder) / "requirements.txt"
         listed.write_text("".join(entry.lines() for entry in entries), encoding="ascii")
@@ -85,7 +91,35 @@ def _install(python: Path, wheel: Path, entries: Sequence[locks.Entry], bundle: 
             source = ["--no-index"]
         anew = ["--ignore-installed"] if os.environ.get("DESTDIR") else []
         _pip(python, *source, *anew, "--require-hashes", "--only-binary", ":all:", "-r", str(listed))
-    _pip(python, "--no-index", "--no-deps", "--force-reinstall", str(wheel))
+
+
+def is_installed(wheel: Path, python: Path) -> bool:
+    """Whether this wheel is what lies in the environment of `python`, each file unchanged: pip would take seconds.
+
+    The RECORD that pip has left names what it has put there: the wheel's files, some of its own, and the commands.
+    """
+    packages = next(iter(sorted(python.parent.parent.glob("lib/python3*/site-packages"))), None)
+    if packages is None or os.environ.get("DESTDIR"):
+        return False
+    with zipfile.ZipFile(wheel) as archive:
+        record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+        ships = _hashes(archive.read(record).decode())
+    try:
+        has = _hashes((packages / record).read_text("utf-8"))
+        more = [path for path in has if path not in ships and not path.startswith((record[: -len("RECORD")], "../"))]
+        return not more and {**has, **ships} == has and all(_hash(packages / path) == has[path] for path in has)
+    except OSError:
+        return False
+
+
+def _hashes(record: str) -> dict[str, str]:
+    """Path -> hash as in RECORD, of those that have one: what was compiled from them has none."""
+    return {path: hash for path, hash, _ in csv.reader(record.splitlines()) if hash and not path.endswith(".pyc")}
+
+
+def _hash(file: Path) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest())
+    return "sha256=" + digest.decode().rstrip("=")
 
 
 def _unpack(bundle: Path, folder: Path) -> None:

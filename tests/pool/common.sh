@@ -15,11 +15,13 @@ die() { say "$(basename "$0"): $*"; exit 1; }
 # need COMMAND PACKAGE: the command is there, or one line that says how to get it.
 need() { command -v "$1" >/dev/null || die "the command $1 is missing: apt-get install $2"; }
 
-# remove_unused PREFIX KEPT: remove what is called PREFIX*, unless it is KEPT or part of it, or a pool stands on it.
+# remove_unused PREFIX KEPT: remove what is called PREFIX*, unless it is KEPT or part of it, or a pool stands on it,
+# or it was made within the hour: a pool of another checkout may be about to stand on it.
 remove_unused() {
     local old
     for old in "$1"*/; do
         case $old in "$2"[/-]*) continue ;; esac
+        [ -z "$(find "$old" -maxdepth 0 -mmin -60 2>/dev/null)" ] || continue
         grep -qsF "${old%/}" /proc/[0-9]*/mountinfo || rm -rf "$old"
     done
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.util
 import os
@@ -140,12 +141,15 @@ def made_wheel(folder: Path, name: str, text: str) -> Path:
     path = folder / f"{name}-1-py3-none-any.whl"
     about = f"{name}-1.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{name}.py", f"TEXT = {text!r}\n")
+        code = f"TEXT = {text!r}\n"
+        wheel.writestr(f"{name}.py", code)
         wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         wheel.writestr(
             f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
-        wheel.writestr(f"{about}/RECORD", f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(code.encode()).digest()).decode().rstrip("=")
+        listed = f"{name}.py,sha256={hashed},{len(code)}\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n"
+        wheel.writestr(f"{about}/RECORD", listed)
     return path
 
 
@@ -174,6 +178,30 @@ def test_from_a_bundle_it_is_installed_without_a_network(node: Node) -> None:
     node.bundle.unlink()
     assert node.install("check").returncode == 0, "all that is pinned is there: an upgrade needs no bundle"
     assert node.install("install").returncode == 0
+
+
+@pytest.mark.slow
+@needs_venv
+def test_what_is_there_is_not_installed_again_and_what_differs_is(node: Node) -> None:
+    """Whether pip was asked shows in the time of what it puts there."""
+    bundled(node)
+    subprocess.run([sys.executable, "-m", "venv", node.folder / "prefix"], check=True)
+
+    def installed() -> tuple[Path, str, float]:
+        done = node.install("install")
+        assert done.returncode == 0, done.stderr
+        product = next((node.folder / "prefix").glob("lib/*/*/condor_joblens.py"))
+        return product, product.read_text(), product.stat().st_ctime
+
+    first = installed()
+    assert installed() == first
+    first[0].write_text("TEXT = 'changed'\n")
+    assert installed()[1] == first[1], "a file that somebody has changed is mended"
+    made_wheel(node.dist, "condor_joblens", "another build of the same version")
+    assert "another build" in installed()[1]
+    command = next((node.folder / "prefix").glob("lib/*/*/condor_joblens-1.dist-info/INSTALLER"))
+    command.unlink()
+    assert "another build" in installed()[1] and command.exists(), "a file that is missing comes back"
 
 
 @pytest.mark.slow
