@@ -36,6 +36,9 @@ CHECKOUT = HERE.parents[1]
 JOB = Path()  # see build_job
 TRACED_OPTIONS = ("-lstdc++", "-fomit-frame-pointer", "-pthread")
 BPFFS = Path("/sys/fs/bpf")
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
+"""sched.h, mount.h"""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _stay: list[mmap.mmap] = []
 
@@ -506,6 +509,12 @@ def on_ground(name: str, max_slots: int = 64, **options: Any) -> Iterator[Ground
             yield ground
         finally:
             ground.clean()
+
+
+def own_mounts() -> None:
+    """From now on what this process mounts is seen by it and its children alone, and goes with them."""
+    if _libc.unshare(CLONE_NEWNS) or _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+        raise OSError(ctypes.get_errno(), "this process can't have mounts of its own")
 
 
 @contextmanager
