@@ -27,7 +27,7 @@ from condor_joblens.tracer._bpf import ffi, lib
 from condor_joblens.tracer.links import Link
 from condor_joblens.tracer.loader import Loaded, Part
 from condor_joblens.tracer.makers import MAPPINGS, ROWS
-from condor_joblens.tracer.map_changes import MapChanges
+from condor_joblens.tracer.map_changes import MapChanges, Place
 from condor_joblens.tracer.sensors.basic import Basic, CloserSensor
 
 HZ = 99
@@ -286,7 +286,8 @@ class Profile(CloserSensor):
     def drop_rows(self, file: int) -> None:
         """Soon the file has no rows any more."""
         if self.loaded is not None:
-            self.changes.drop(self.maps["jl_unwind_rows"], _KEY_OF_FILE.pack(file))
+            # a mapping that names it goes first
+            self.changes.drop(self.maps["jl_unwind_rows"], _KEY_OF_FILE.pack(file), self.maps["jl_mappings"])
 
     def put_file(self, file: bytes, number: int) -> None:
         """The number of a file (struct open_file); 0: nobody has it open any more."""
@@ -305,18 +306,28 @@ class Profile(CloserSensor):
                 self.put_file(file, 0)
 
     def put_mappings(self, process: bytes, mappings: bytes) -> None:
-        """Soon these are the mappings (struct code_mapping, in order) of a process (struct process_key)."""
+        """Soon these are the mappings (struct code_mapping, in order) of a process (struct process_key).
+
+        Rows of files that they name, which were put before, are in their places by then.
+        """
         if self.loaded is None:
             return
-        count = len(mappings) // ffi.sizeof("struct code_mapping")
+        count = len(mappings) // map_layout.CODE_MAPPING.itemsize
         head = ffi.new("struct code_mapping *", {"start": count})
         descriptor = self.maker.array(MAPPINGS, count + 1)
         if descriptor < 0:
             return
         if lib.fill_array(descriptor, bytes(ffi.buffer(head)) + mappings, count + 1) == 0:
-            self.changes.put(self.maps["jl_mappings"], process, descriptor)
+            self.changes.put(self.maps["jl_mappings"], process, descriptor, self._rows_of(mappings))
         else:
             os.close(descriptor)
+
+    def _rows_of(self, mappings: bytes) -> list[Place]:
+        """Where rows of the files are that mappings name."""
+        if self.is_guessing:
+            return []
+        files = np.unique(np.frombuffer(mappings, map_layout.CODE_MAPPING)["file"]).tolist()
+        return [Place(self.maps["jl_unwind_rows"], _KEY_OF_FILE.pack(file)) for file in files]
 
     def put_python(self, process: bytes, described: bytes) -> None:
         """Where the Python of a process (struct process_key) keeps what it runs (struct python_process)."""
