@@ -264,6 +264,7 @@ class Reader:
         self._processes: OrderedDict[bytes, int] = OrderedDict()  # whose mappings the kernel has -> their run
         self._later: deque[tuple[bytes, list[int]]] = deque()
         self._reports: deque[_Report] = deque()
+        self._has_due = False  # windows that are to be closed
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
         self._ring: Any = ffi.NULL
@@ -282,7 +283,7 @@ class Reader:
 
     def turn(self, seconds: float) -> None:
         """Waits for so long at most, and does what there is to do. Raises Closed."""
-        seconds = 0.0 if self._reports else seconds
+        seconds = 0.0 if self._reports or self._has_due else seconds
         ready = [] if self._later else [number for number, _ in self._poll.poll(1000 * seconds)]
         if self._channel.fileno() in ready or self._later:
             self._hear(*self._next_packet())
@@ -302,8 +303,19 @@ class Reader:
             if not job.close_by and time.time() >= job.counts.began + job.window_seconds:
                 job.window_seconds = min(WINDOW_SECONDS, 2 * job.window_seconds)
                 job.close_by = now + NAMES_SECONDS
-            if job.close_by and (now >= job.close_by or not job.wants_names()):
-                self._close_window(job)
+        self._close_one_due(now, is_free=not self._later and not set(ready) - {self._ring_fd})
+
+    def _close_one_due(self, now: float, *, is_free: bool) -> None:
+        """Closes one window at most: names take long, and processes that are looked at wait meanwhile.
+
+        If there is something else to do, only one that can wait no longer.
+        """
+        due = [job for job in self._jobs.values() if job.close_by and (now >= job.close_by or not job.wants_names())]
+        first = min(due, key=lambda job: job.close_by, default=None)
+        if first is not None and (is_free or now >= first.close_by):
+            self._close_window(first)
+            due.remove(first)
+        self._has_due = bool(due)
 
     def _next_packet(self) -> tuple[bytes, list[int]]:
         return self._later.popleft() if self._later else self._receive()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import socket
 import struct
@@ -167,7 +168,7 @@ def looking(reader: Reader, files: int) -> tuple[_Job, _Look, socket.socket]:
     """A job whose opener has told mappings of so many files; the opener's end of its socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     job = _Job(1, Counts(0.0, 0), Counted(), opener=ours)
-    reader._poll.register(ours.fileno())
+    reader._poll.register(ours.fileno(), select.POLLIN)
     mappings = [[0x1000 * number, 0x1000 * (number + 1), 0, 1, number, f"/f{number}"] for number in range(1, files + 1)]
     job.look = look = _Look(Process(struct.pack("<IIQ", 70, 1, 7), 70), mappings, list(mappings))
     theirs.setblocking(False)
@@ -195,6 +196,37 @@ def test_files_are_asked_for_some_at_a_time_and_behind_the_last_ones_for_python(
     opener.send(b'{"python": null, "later": false}')
     reader._answered(job)
     assert job.look is None
+
+
+def test_windows_close_one_by_one_and_processes_that_are_looked_at_do_not_wait_for_them(
+    channel: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of all windows of a node take seconds, and its jobs' windows are due together."""
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    done: list[str] = []
+
+    def closed(job: _Job) -> None:
+        done.append(f"closed {job.run}")
+        job.close_by = 0.0
+
+    monkeypatch.setattr(reader, "_close_window", closed)
+    monkeypatch.setattr(reader, "_answered", lambda job: done.append(f"heard {job.opener.recv(10).decode()}"))
+    looked, _, opener = looking(reader, 1)
+    late = time.monotonic() + 3600
+    looked.counts.began = time.time()
+    reader._jobs = {1: looked}
+    for run in (2, 3):
+        reader._jobs[run] = _Job(run, Counts(time.time(), 0), Counted(), close_by=late - run)
+    looked.until = late
+    opener.send(b"a")
+    for expected in ("heard a", "closed 3", "closed 2"):
+        reader.turn(0)
+        assert done == [expected]
+        done.clear()
+    reader._jobs[2].close_by = 1.0
+    opener.send(b"b")
+    reader.turn(0)
+    assert done == ["heard b", "closed 2"], "that one was late"
 
 
 def test_an_opener_that_ends_while_it_is_asked_costs_that_look_alone(
