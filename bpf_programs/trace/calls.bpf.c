@@ -102,7 +102,7 @@ static __always_inline bool tell(const u32 bytes, struct task_struct *task, stru
 }
 
 /* The flight recorder has it too: in the kernel, so that it is there whatever ends the job. */
-static __always_inline void record_call(struct traced_point *point, struct task_struct *task)
+static __always_inline void record_call(struct traced_point *point, struct task_struct *task, u64 instruction)
 {
 	u32 function = point->function, kind = point->kind == TRACED_ENTRY ? RECORDED_CALL : RECORDED_RETURN;
 	struct traced_name *name;
@@ -114,7 +114,8 @@ static __always_inline void record_call(struct traced_point *point, struct task_
 	name = bpf_map_lookup_elem(&jl_names, &function);
 	if (!name)
 		return;
-	record = recorded_hit(pid_in(settings.pid_namespace_inode, task->group_leader), task, RING_FREQUENT, kind, &number);
+	record = recorded_hit(TRACED_CALLS, instruction, pid_in(settings.pid_namespace_inode, task->group_leader), task,
+			      RING_FREQUENT, kind, &number);
 	if (!record)
 		return;
 	__builtin_memcpy(record->text, name->text, RECORDED_TEXT_BYTES);
@@ -142,7 +143,7 @@ int jl_function(volatile u64 *context)
 	if (is_off)
 		function->off_ns = now;
 	else
-		record_call(point, task);
+		record_call(point, task, context[IP]);
 	if (is_entry && function->texts && !is_off)
 		is_told = tell_with_texts(function, task, point, all, now, context);
 	else if (is_entry && function->has_arguments && !is_off)

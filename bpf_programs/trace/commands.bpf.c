@@ -13,7 +13,6 @@
 enum { PASSED = 1 << 2 | 1 << 3 | 1 << 6 | 1 << 8 | 1 << 9 };	/* cm_while, cm_if, cm_connection, cm_until, cm_group */
 enum { SIMPLE = 4 };	/* cm_simple of bash's command.h */
 enum { AGAIN = 0x1 | 0x2 | 0x80 };	/* CMD_WANT_SUBSHELL, CMD_FORCE_SUBSHELL, CMD_TIME_PIPELINE: it begins once more, within */
-enum { STORAGE_OF_TASKS = 29, STORAGE_CREATE = 1 };	/* BPF_MAP_TYPE_TASK_STORAGE, BPF_LOCAL_STORAGE_GET_F_CREATE */
 enum { NAMED_NS = 50000000 };
 enum { TEXTS_BYTES = TRACED_SCRIPT_BYTES + TRACED_LINE_BYTES };	/* the last word begins before */
 
@@ -207,7 +206,7 @@ static __always_inline void count_alone(struct shell_state *state, struct traced
 }
 
 /* The flight recorder has it too: in the kernel, so that it is there whatever ends the job. */
-static __always_inline void record_command(const struct traced_command *told, struct task_struct *task)
+static __always_inline void record_command(const struct traced_command *told, struct task_struct *task, u64 here)
 {
 	u32 begin = told->script_bytes;
 	struct recorded *record;
@@ -215,7 +214,7 @@ static __always_inline void record_command(const struct traced_command *told, st
 
 	if (begin > TRACED_SCRIPT_BYTES || told->bytes < begin)
 		return;
-	record = recorded_hit(told->pid, task, RING_FREQUENT, RECORDED_COMMAND, &number);
+	record = recorded_hit(TRACED_SHELLS, here, told->pid, task, RING_FREQUENT, RECORDED_COMMAND, &number);
 	if (!record)
 		return;
 	bpf_probe_read_kernel(record->text, RECORDED_TEXT_BYTES, told->text + begin);
@@ -313,7 +312,7 @@ int jl_command(volatile u64 *context)
 		}
 		read_simple(told, &near, simple);
 		if (told->kind == TRACED_COMMAND)
-			record_command(told, task);
+			record_command(told, task, here);
 	}
 	if (!is_told) {
 		count_alone(state, telling, is_command);

@@ -125,6 +125,13 @@ struct traced_command {
 	char text[736];	/* $0 and the words: the most of each, together; of a simple command alone */
 };
 
+/* Which trace has put a thread's last hit into the flight recorder, by program: each has records of its own kind. */
+enum traced_program { TRACED_CALLS, TRACED_THROWS, TRACED_SHELLS, TRACED_PROGRAMS };
+
+struct traced_recorded {
+	struct { __u64 instruction, trace; } last[3];	/* trace 0: another one has seen it too, or there is none */
+};
+
 /* How much the shells of a trace may tell. */
 struct traced_telling {
 	__s64 left;	/* so many records; of what comes then all is counted, and nothing told */

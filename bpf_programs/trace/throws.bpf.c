@@ -33,7 +33,7 @@ static __always_inline void record_throw(const struct traced_throw *thrown, stru
 	struct recorded *record;
 	u64 number;
 
-	record = recorded_hit(thrown->hit.pid, task, RING_RARE, RECORDED_THROW, &number);
+	record = recorded_hit(TRACED_THROWS, thrown->instruction, thrown->hit.pid, task, RING_RARE, RECORDED_THROW, &number);
 	if (!record)
 		return;
 	bpf_probe_read_kernel_str(record->text, RECORDED_TYPE_BYTES, exception->name);

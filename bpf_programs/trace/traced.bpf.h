@@ -13,6 +13,7 @@
 #endif
 
 enum { WINDOW_SHIFT = 26 };	/* 67 ms: 2^26 ns */
+enum { STORAGE_OF_TASKS = 29, STORAGE_CREATE = 1 };	/* BPF_MAP_TYPE_TASK_STORAGE, BPF_LOCAL_STORAGE_GET_F_CREATE */
 
 /* Words of struct pt_regs on x86-64 */
 enum { BP = 4, R9 = 8, R8 = 9, AX = 10, CX = 11, DX = 12, SI = 13, DI = 14, IP = 16, SP = 19, WORDS = 21 };
@@ -21,6 +22,7 @@ const volatile struct {
 	__u32 uid;	/* of the job's owner */
 	__u32 pid_namespace_inode;
 	__u32 slot;	/* of the flight recorder, if it has the job; else NO_SLOT */
+	__u32 trace;	/* a number that no other trace has meanwhile */
 	__u32 places[RECORDER_RINGS];
 } settings SEC(".rodata") = { .slot = NO_SLOT, .places = { 1, 1 } };
 
@@ -53,6 +55,14 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, RING_BYTES);
 } jl_hits SEC(".maps");
+
+/* One for all traces: what starts them makes it. */
+struct {
+	__uint(type, STORAGE_OF_TASKS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct traced_recorded);
+} jl_rec_last SEC(".maps");
 
 /* The probe that was hit; null if nobody knows it. */
 static __always_inline struct traced_point *point_of(void *context)
@@ -143,13 +153,37 @@ static __always_inline void describe(struct traced_hit *hit, struct task_struct 
 	hit->texts = 0;
 }
 
-/* A place in a ring of the flight recorder for what has happened, until `leave`; null if the job is not recorded. */
-static __always_inline struct recorded *recorded_hit(u32 pid, struct task_struct *task, const u32 ring, u32 kind,
-						     u64 *number)
+/* Whether another trace has put this hit into the flight recorder. Two can have the same function: one that stands for
+ * the job's life, and one that somebody has asked for. Both see a hit before the thread goes on. So what the other one
+ * has left there is of this hit, and is taken away: of the next one it would be new.
+ */
+static __always_inline bool has_another(struct task_struct *task, const u32 by, u64 instruction)
+{
+	struct traced_recorded *recorded = bpf_task_storage_get(&jl_rec_last, task, 0, STORAGE_CREATE);
+
+	if (!recorded)
+		return false;
+	if (recorded->last[by].instruction == instruction && recorded->last[by].trace &&
+	    recorded->last[by].trace != settings.trace) {
+		recorded->last[by].trace = 0;
+		return true;
+	}
+	recorded->last[by].instruction = instruction;
+	recorded->last[by].trace = settings.trace;
+	return false;
+}
+
+/* A place in a ring of the flight recorder for what has happened, until `leave`; null if the job is not recorded, or
+ * another trace has recorded it. */
+static __always_inline struct recorded *recorded_hit(const u32 by, u64 instruction, u32 pid,
+						     struct task_struct *task, const u32 ring, u32 kind, u64 *number)
 {
 	struct recorded_job *job = job_of(settings.slot);
-	struct recorded *record = job ? take_place(job, ring, number) : 0;
+	struct recorded *record;
 
+	if (!job || has_another(task, by, instruction))
+		return 0;
+	record = take_place(job, ring, number);
 	if (!record)
 		return 0;
 	record->kind = kind;

@@ -131,6 +131,7 @@ uint64_t run_trial(uint32_t times);
 enum inner_flags { ROWS_FLAGS = ..., MAPPINGS_FLAGS = ... };
 enum bpf_map_type { BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_ARRAY, ... };
 int new_array(uint32_t type, const char *name, uint32_t value_bytes, uint32_t entries, uint32_t flags);
+int new_task_storage(const char *name, uint32_t value_bytes);
 int fill_array(int map_fd, const void *values, uint32_t count);
 enum bpf_stats_type { BPF_STATS_RUN_TIME, ... };
 int bpf_enable_stats(enum bpf_stats_type type);
@@ -162,6 +163,7 @@ INCLUDES = """
 #include <linux/perf_event.h>
 #include <linux/types.h>
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 """ + "".join(f'#include "{header.name}"\n' for header in HEADERS)
 
@@ -309,6 +311,27 @@ static int new_array(uint32_t type, const char *name, uint32_t value_bytes, uint
 	int fd = bpf_map_create(type, name, sizeof(uint32_t), value_bytes, entries, &options);
 
 	return fd < 0 ? -errno : fd;
+}
+
+/* A new map of what belongs to each task; its descriptor, or -errno. The kernel wants to know its types. */
+static int new_task_storage(const char *name, uint32_t value_bytes)
+{
+	struct btf *types = btf__new_empty();
+	int key = btf__add_int(types, "int", 4, BTF_INT_SIGNED), byte = btf__add_int(types, "char", 1, 0);
+	int value = btf__add_array(types, key, byte, value_bytes), result;
+
+	if (value < 0 || (result = btf__load_into_kernel(types))) {
+		result = value < 0 ? value : result;
+	} else {
+		LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_NO_PREALLOC);
+		options.btf_fd = btf__fd(types);
+		options.btf_key_type_id = key;
+		options.btf_value_type_id = value;
+		result = bpf_map_create(BPF_MAP_TYPE_TASK_STORAGE, name, sizeof(int), value_bytes, 0, &options);
+		result = result < 0 ? -errno : result;
+	}
+	btf__free(types);
+	return result;
 }
 
 /* Writes the first elements of an array, which lie one after the other; 0 or -errno. */

@@ -220,11 +220,11 @@ class Trace:
         }
 
 
-def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) -> None:
+def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int], last: int = -1) -> None:
     """Answers a request for a trace, which has its SPEC, its seconds, and the user id of the job's owner.
 
     It is given the job's cgroup, the socket of the child that is its owner, and the flight recorder's maps if that has
-    the job.
+    the job. `last` is what all traces share (probes.Rings).
     """
     from condor_joblens.tracing import shell_trace, standing, standing_throws
 
@@ -236,7 +236,7 @@ def main(channel: socket.socket, request: dict[str, Any], given: Sequence[int]) 
             of = THROWS if spec.is_of_throws else COMMANDS if spec.is_of_shell else CALLS
             # whoever else has the same bash pays too: the site alone says so
             is_for_all = spec.is_of_shell and bool(request.get("for_all"))
-            rings = Rings(maps, **request["recorder"]) if maps else None
+            rings = Rings(maps, **request["recorder"], last=last) if maps else None
             probes = Probes(
                 cgroup, int(request["uid"]), of=of, share=float(request["share"]), is_for_all=is_for_all, rings=rings
             )

@@ -68,6 +68,16 @@ class Rings:
     maps: Sequence[int]  # descriptors of map_layout.RECORDER_MAPS
     slot: int
     places: Sequence[int]  # of the rare ring and of the frequent one
+    last: int = -1
+    """Descriptor of what all traces share, so that what two of them see is in the rings once (`new_last`); -1: none."""
+
+
+LAST_MAP = "jl_rec_last"
+
+
+def new_last() -> int:
+    """What Rings.last is; -1 on a kernel that can't have it, which can't trace functions either."""
+    return max(-1, int(lib.new_task_storage(LAST_MAP.encode(), ffi.sizeof("struct traced_recorded"))))
 
 
 class Probes:
@@ -390,13 +400,15 @@ def _loaded(program_file: str, uid: int, rings: Rings | None) -> tuple[Any, int,
     """The object, the program's descriptor, and those of its maps. Raises JobLensError."""
     bpf_object = loader._open_object(program_file, ffi.NULL)
     shared = {} if rings is None else dict(zip(map_layout.RECORDER_MAPS, rings.maps))
+    if rings is not None and rings.last >= 0:
+        shared[LAST_MAP] = rings.last
     for bpf_map in loader.each_map(bpf_object):
         name = loader._name(lib.bpf_map__name(bpf_map))
         if name in shared:
             lib.bpf_map__reuse_fd(bpf_map, shared[name])
         elif name.endswith(".rodata"):
             slot, places = (lib.NO_SLOT, (1, 1)) if rings is None else (rings.slot, rings.places)
-            settings = struct.pack("<5I", uid, os.stat("/proc/self/ns/pid").st_ino, slot, *places)
+            settings = struct.pack("<6I", uid, os.stat("/proc/self/ns/pid").st_ino, slot, os.getpid(), *places)
             ffi.memmove(lib.bpf_map__initial_value(bpf_map, ffi.new("size_t *")), settings, len(settings))
     for _, program in loader.each_program(bpf_object):
         lib.bpf_program__set_expected_attach_type(program, _ATTACH_UPROBES)

@@ -17,7 +17,7 @@ import sys
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
 from condor_joblens.common.starter import SERVES, Starter, serve
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracing import child, file_reader
+from condor_joblens.tracing import child, file_reader, probes
 
 CAPABILITIES = ("CAP_BPF", "CAP_PERFMON")
 MOST_REQUEST = 16_384
@@ -41,6 +41,7 @@ class TraceStarter(Starter):
     def __init__(self, channel: socket.socket) -> None:
         """On the socket of joblensd."""
         super().__init__(channel, [])
+        self._last = probes.new_last()
 
     def confine(self) -> int | None:
         """It starts no program, connects to nobody, and opens files to read alone."""
@@ -61,14 +62,20 @@ class TraceStarter(Starter):
         code = 1
         try:
             os.dup2(channel, 0)
-            os.closerange(3, 256)
-            answer(socket.socket(fileno=0))
+            answer(socket.socket(fileno=0), self._keep_last())
             code = 0
         finally:
             os._exit(code)
 
+    def _keep_last(self) -> int:
+        """Of what the starter has open, a trace has this alone; its descriptor there, -1 if there is none."""
+        if self._last >= 0:
+            os.dup2(self._last, 3, inheritable=False)
+        os.closerange(3 + (self._last >= 0), 256)
+        return 3 if self._last >= 0 else -1
 
-def answer(channel: socket.socket) -> None:
+
+def answer(channel: socket.socket, last: int) -> None:
     """Reads the one request that comes, and traces for as long as it says."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGALRM, *own_process.SIGNALS):
@@ -85,7 +92,7 @@ def answer(channel: socket.socket) -> None:
         return
     request = json.loads(packet)
     signal.setitimer(signal.ITIMER_REAL, min(float(request["seconds"]), child.MOST_SECONDS) + child.GRACE_SECONDS)
-    child.main(channel, request, given)
+    child.main(channel, request, given, last)
 
 
 def main(arguments: list[str]) -> int:

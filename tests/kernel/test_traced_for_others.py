@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from condor_joblens.tracer._bpf import lib
 from ground import until
+from standing import Told
+from standing import begin as begin_standing
 from test_traced_commands import open_folder, script  # noqa: F401 - a fixture
+from test_tracing import when_attached
 from traced_jobs import SECONDS, Traces, act, end, is_probed, job
 
 from condor_joblens.common import readiness
@@ -23,7 +26,7 @@ from condor_joblens.tracer.sensors import Recorder
 from condor_joblens.tracing import for_triggers, recorder_reader
 from condor_joblens.tracing import standing_messages as messages
 
-DEPTH = 200  # of traced.cc
+DEPTH, CALLS = 200, 21  # of traced.cc
 
 pytestmark = [
     pytest.mark.traces,
@@ -81,6 +84,81 @@ def test_calls_are_told_with_their_caller_and_recorded_as_they_begin_and_end(tra
     assert outermost["lived_seconds"][0] == events["lived_seconds"].max() > 0 and set(events["pid"]) == {process.pid}
     assert [each.what for each in told] == ["call"] * (DEPTH + 1) + ["return"] * (DEPTH + 1)
     assert {(each.pid, each.program, each.about) for each in told} == {(process.pid, "test_traced", "deep")}
+
+
+def begun(traces: Traces, spec: str, stands: bool) -> socket.socket:
+    """A trace whose probes are in the job."""
+    channel = begin_standing(traces, spec) if stands else traces.begin(spec)
+    if stands:
+        told = Told()
+        until(lambda: told.receive(channel) and bool(told.sums) and told.sums[-1].begun > 0, SECONDS)
+    else:
+        when_attached(channel)
+    return channel
+
+
+def ended(channel: socket.socket, traces: Traces, left: int) -> None:
+    """Its process and its probes are gone; so many traces are left."""
+    channel.close()
+    children = Path(f"/proc/{traces.starter}/task/{traces.starter}/children")
+    until(lambda: len(children.read_text().split()) == left, SECONDS)
+
+
+@pytest.mark.parametrize("first_stands", [True, False])
+def test_a_call_that_two_traces_see_is_recorded_once(traces: Traces, first_stands: bool) -> None:
+    """Whichever ends first, the other one goes on to record."""
+    recorder = traces.record()
+    kinds = lib.RECORDED_CALL, lib.RECORDED_RETURN
+    with job(traces.slot, "again") as process:
+
+        def recorded_of_one_round() -> list[int]:
+            before = [len(recorded(recorder, traces, kind)) for kind in kinds]
+            act(process)
+            return [len(recorded(recorder, traces, kind)) - had for kind, had in zip(kinds, before)]
+
+        first = begun(traces, "test_traced:plain", first_stands)
+        assert recorded_of_one_round() == [CALLS, CALLS]
+        second = begun(traces, "test_traced:plain", not first_stands)
+        assert recorded_of_one_round() == [CALLS, CALLS]
+        ended(first, traces, 1)
+        assert recorded_of_one_round() == [CALLS, CALLS]
+        third = begun(traces, "test_traced:plain", first_stands)
+        assert recorded_of_one_round() == [CALLS, CALLS]
+        ended(second, traces, 1)
+        assert recorded_of_one_round() == [CALLS, CALLS]
+        ended(third, traces, 0)
+        assert recorded_of_one_round() == [0, 0]
+
+
+def test_two_traces_of_what_is_thrown_and_one_of_the_function_that_throws_record_each_once(traces: Traces) -> None:
+    recorder = traces.record()
+    with job(traces.slot) as process:
+        channels = [begin_standing(traces, "throws")]
+        until(lambda: is_probed(process.pid, "__cxa_throw", "libstdc++.so"), SECONDS)
+        channels.append(begun(traces, "libstdc++.so*:__cxa_thro?", stands=True))
+        channels.append(begun(traces, "throws", stands=False))
+        act(process)
+        assert len(recorded(recorder, traces, lib.RECORDED_THROW)) == 10
+        assert len(recorded(recorder, traces, lib.RECORDED_CALL)) == 10
+        for channel in channels:
+            channel.close()
+
+
+def test_a_command_that_two_traces_see_is_recorded_once(
+    traces: Traces,
+    open_folder: Path,  # noqa: F811
+) -> None:
+    recorder = traces.record()
+    with script(traces.slot, "true one two\nfalse\n", open_folder) as process:
+        first = traces.begin("bash", seconds=0, stands=True)
+        said = first.recv(1 << 16)
+        while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
+            said = first.recv(1 << 16)
+        second = traces.begin("bash")
+        until(lambda: b"each costs" in second.recv(1 << 16), SECONDS)
+        process.communicate("go\n", timeout=SECONDS)
+        told = recorded(recorder, traces, lib.RECORDED_COMMAND)
+    assert [(each.about, each.result) for each in told] == [("true one two", "line 2"), ("false", "line 3")]
 
 
 def test_what_is_thrown_is_told_and_recorded(traces: Traces) -> None:

@@ -1,6 +1,6 @@
-// What is traced: functions that throw, recurse, are jumped over, and leave by a jump. `traced [hot|storm|dies|cancel|PROGRAM]` waits
-// for a line on its standard input, does it once in two threads, says so, and waits for the end of its input; or it becomes
-// another program.
+// What is traced: functions that throw, recurse, are jumped over, and leave by a jump. `traced [hot|storm|dies|cancel|again|PROGRAM]`
+// waits for a line on its standard input, does it once in two threads, says so, and waits for the end of its input; or it
+// becomes another program. `again`: in one thread, once for each line.
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -185,6 +185,13 @@ int main(int argc, char **argv)
 				sum = sum + 1;
 			}
 		}
+	} else if (argc > 1 && !strcmp(argv[1], "again")) {
+		do {
+			act(nullptr);
+			printf("done\n");
+			fflush(stdout);
+		} while (fgets(line, sizeof(line), stdin));
+		return 0;
 	} else if (argc > 1) {
 		for (long i = 0; i < 3000000; i++)
 			hot();
