@@ -3,6 +3,9 @@
 joblensd makes a ring and seals it, so it takes no file from a job. It never looks into one: a process without any right
 does that (tracing/recorder_reader.py), now and then, and once the run is over. What was recorded is there whatever ends
 the Python.
+
+A ring is over when no process of the job has it in its memory: a forked child goes on with that of its parent. Then
+joblensd copies it, and the job has room for another one. The next reading puts what it has into a sum of all those.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import json
 import os
 import selectors
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from condor_joblens.agent.levels import policy_input, python_tracing
@@ -34,6 +38,18 @@ SHARE_OF_MEMORY = 0.01
 MOST_OF_NODE = 64
 """Rings; users share them."""
 
+MOST_COPIES, MOST_COPIES_OF_RUN = 32, 6
+"""Of rings that are over, until they are read: joblensd's memory, which users share. What has no place stays a ring."""
+
+SOON = 10.0
+"""Seconds between two readings of a run that has half of its copies."""
+
+MAPPED_SECONDS = 10.0
+"""After so long a Python has the ring in its memory that it was given, or will never have it."""
+
+SLOW_SECONDS, HELD_SECONDS = 0.02, 600.0
+"""Where it takes the kernel so long to say no, it is not asked again before: somebody may hold pages of the ring."""
+
 EVERY = 30.0
 """Seconds between two readings of a run's rings."""
 
@@ -44,9 +60,32 @@ goes on without end is ended by its own limit (recorder_reader.CPU_SECONDS)."""
 MOST_NOTES_OF_RUN = 8
 """Reasons for which Pythons of a run got no ring. Each is said once, and a job can name versions at will."""
 
+MOST_ANSWER = 2 * traced_calls.MOST_BYTES + python_ring.LENGTH.size
 MOST_READERS = 2
 OLDEST = 3, 9
 """Python whose calls are recorded: before 3.12, which has sys.monitoring, in bursts."""
+
+
+@dataclass(eq=False)
+class _Ring:
+    """One, or the copy of one that is over."""
+
+    descriptor: int
+    pid: int  # of who was given it
+    begun: float  # epoch seconds
+    given: float  # CLOCK_MONOTONIC
+    not_before: float = 0.0
+
+    def is_over(self, pid: int) -> bool:
+        """Whether nobody can write to it any more. Who asks for another one now, `pid`, is another program by now."""
+        now = time.monotonic()
+        has_had_time = now - self.given > MAPPED_SECONDS or self.pid == pid or not os.path.exists(f"/proc/{self.pid}")
+        if not has_had_time or now < self.not_before:
+            return False
+        found = python_ring.is_over(self.descriptor)
+        if time.monotonic() - now > SLOW_SECONDS:
+            self.not_before = now + HELD_SECONDS
+        return found
 
 
 @dataclass
@@ -56,8 +95,10 @@ class _Recorded:
     run: int
     whose: str  # a user, or the slot as long as nobody knows the user
     about: Artifact
-    rings: list[int] = field(default_factory=list)  # descriptors
-    begun: list[float] = field(default_factory=list)  # epoch seconds
+    rings: list[_Ring] = field(default_factory=list)
+    copies: list[_Ring] = field(default_factory=list)  # of those that are over
+    known: bytes = b""  # of those of them that have been read
+    begun: float = 0.0  # epoch seconds, of the first one
     next_at: float = 0.0  # CLOCK_MONOTONIC
     is_being_read: bool = False
     is_over: bool = False
@@ -83,6 +124,7 @@ class PythonCalls:
         if not python_tracing.records_calls(self._levels, run):
             raise Refused(python_tracing.why_not(self._levels, run) or "no calls are recorded")
         recorded = self._of(run)
+        self._let_go(recorded, pid)
         try:
             why = self._why_not(recorded, version)
             if why:
@@ -93,8 +135,8 @@ class PythonCalls:
             if self._note(recorded, note):
                 self._levels.node.log_once(f"{self._levels.node.describe(run)}: process {pid}: {note}")
             raise Refused(str(error)) from None
-        recorded.rings.append(ring)
-        recorded.begun.append(time.time())
+        recorded.rings.append(_Ring(ring, pid, time.time(), time.monotonic()))
+        recorded.begun = recorded.begun or recorded.rings[0].begun
         return python_tracing.what_of_calls(self._levels, run), ring
 
     def _note(self, recorded: _Recorded, note: str) -> bool:
@@ -129,13 +171,15 @@ class PythonCalls:
             return f"Python {shown} is too old, 3.9 is not (joblens stacks shows what it does)"
         most = self._most(recorded.run)
         if len(recorded.rings) >= most:
-            return f"the job's memory has room for {most}"
+            faster = ", and more end than can be read" if not self._has_room_for_copy(recorded) else ""
+            return f"the job's memory has room for {most} at a time{faster}"
         return self._why_no_place(recorded.whose)
 
     def _why_no_place(self, whose: str) -> str:
         """A user may have as many rings as he leaves free: so there is one for each of some others."""
-        free = MOST_OF_NODE - sum(len(each.rings) for each in self._recorded.values())
-        own = sum(len(each.rings) for each in self._recorded.values() if each.whose == whose)
+        of_users = [(each.whose, len(each.rings)) for each in self._recorded.values()]
+        free = MOST_OF_NODE - sum(count for _, count in of_users)
+        own = sum(count for user, count in of_users if user == whose)
         if own < free:
             return ""
         all_of_node = f"{MOST_OF_NODE} Pythons are recorded on this node"
@@ -149,6 +193,33 @@ class PythonCalls:
             return MOST_OF_RUN
         return max(1, min(MOST_OF_RUN, int(memory * SHARE_OF_MEMORY) // python_ring.RING_BYTES))
 
+    # -- rings that are over --------------------------------------------------------------------------------------
+
+    def _let_go(self, recorded: _Recorded, asks: int = 0) -> None:
+        """Copies those that are over, as far as there is room. Process `asks` asks for another one, if any does."""
+        for ring in list(recorded.rings):
+            if not self._has_room_for_copy(recorded):
+                return
+            if not ring.is_over(asks):
+                continue
+            try:
+                copy = python_ring.copied(ring.descriptor)
+            except OSError as error:
+                self._say(recorded, str(error))
+                return
+            recorded.rings.remove(ring)
+            os.close(ring.descriptor)
+            recorded.copies.append(dataclasses.replace(ring, descriptor=copy))
+
+    def _has_room_for_copy(self, recorded: _Recorded) -> bool:
+        """As for rings: a user may have as many as he leaves free."""
+        of_users = [(each.whose, len(each.copies)) for each in self._recorded.values()]
+        free = MOST_COPIES - sum(count for _, count in of_users)
+        own = sum(count for user, count in of_users if user == recorded.whose)
+        return len(recorded.copies) < MOST_COPIES_OF_RUN and own < free
+
+    # -- readings -------------------------------------------------------------------------------------------------
+
     def tick(self, now: float) -> None:
         """Once a round; `now` is time.monotonic()."""
         self._readers.tick(now)
@@ -159,12 +230,17 @@ class PythonCalls:
                 continue
             if not recorded.is_over and self._is_refused(recorded.run):
                 self._close(recorded)
-            is_due = recorded.is_over or now >= recorded.next_at
-            if recorded.rings and is_due and self._readers.has_place:
+            self._let_go(recorded)
+            if (recorded.rings or recorded.copies) and self._is_due(recorded, now) and self._readers.has_place:
                 recorded.next_at = now + EVERY
                 self._read(recorded, now)
-            if recorded.is_over and not recorded.rings:
+            if recorded.is_over and not recorded.rings and not recorded.copies:
                 del self._recorded[number]
+
+    @staticmethod
+    def _is_due(recorded: _Recorded, now: float) -> bool:
+        is_soon = len(recorded.copies) >= MOST_COPIES_OF_RUN // 2
+        return recorded.is_over or now >= recorded.next_at - (EVERY - SOON if is_soon else 0.0)
 
     def _is_refused(self, run: int) -> bool:
         """Whether its policies have decided that the run's calls are not to be recorded, or nobody's are any more."""
@@ -182,19 +258,28 @@ class PythonCalls:
 
     def _read(self, recorded: _Recorded, now: float) -> None:
         """Begins to. The rings of a run that is over are closed here: who reads them has them."""
-        begun, ended = min(recorded.begun), time.time()
-        about = python_ring.About(recorded.begun, ended, time.time() - time.monotonic(), recorded.notes)
+        copies = list(recorded.copies)
+        rings = [*copies, *recorded.rings]
+        ended, epoch = time.time(), time.time() - time.monotonic()
+        about = python_ring.About([ring.begun for ring in rings], ended, epoch, recorded.notes, len(copies))
         request = CALLS + json.dumps(dataclasses.asdict(about)).encode()
 
         def answered(made: bytes, why: str) -> None:
             recorded.is_being_read = False
-            if why:
-                self._say(recorded, why)
-            else:
-                self._keep(recorded, made, begun, ended)
+            if not recorded.is_over:
+                self._close_copies(recorded, copies)
+            known, content = python_ring.parts_of(made)
+            if why or not content:
+                self._say(recorded, why or "what reads it makes no sense")
+                return
+            recorded.known = known
+            self._keep(recorded, content, ended)
 
         try:
-            self._readers.begin(request, recorded.rings, traced_calls.MOST_BYTES, now, answered)
+            with open(os.memfd_create("joblens_known", os.MFD_CLOEXEC), "r+b", buffering=0) as known:
+                known.write(recorded.known)
+                given = [known.fileno(), *(ring.descriptor for ring in rings)]
+                self._readers.begin(request, given, MOST_ANSWER, now, answered)
             recorded.is_being_read = True
         except OSError as error:
             self._say(recorded, str(error))
@@ -208,15 +293,22 @@ class PythonCalls:
         self._note(recorded, note)
         self._levels.node.log_once(f"{recorded.about.slot}: run {recorded.about.run}: {note}")
 
-    @staticmethod
-    def _close(recorded: _Recorded) -> None:
+    def _close(self, recorded: _Recorded) -> None:
         for ring in recorded.rings:
-            os.close(ring)
-        recorded.rings, recorded.begun = [], []
+            os.close(ring.descriptor)
+        recorded.rings = []
+        self._close_copies(recorded, recorded.copies)
 
-    def _keep(self, recorded: _Recorded, made: bytes, begun: float, ended: float) -> None:
+    @staticmethod
+    def _close_copies(recorded: _Recorded, copies: Sequence[_Ring]) -> None:
+        """These have been read, or can't be: what can't be read now can never be."""
+        for copy in copies:
+            os.close(copy.descriptor)
+        recorded.copies = [copy for copy in recorded.copies if copy not in copies]
+
+    def _keep(self, recorded: _Recorded, made: bytes, ended: float) -> None:
         """In place of what was kept of the run before."""
-        about = dataclasses.replace(recorded.about, begun=begun, ended=ended)
+        about = dataclasses.replace(recorded.about, begun=recorded.begun, ended=ended)
         kept = self._artifacts.keep_about(about, [made], is_new=not recorded.kept)
         if kept is None:
             return

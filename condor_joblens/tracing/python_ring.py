@@ -6,10 +6,13 @@ shorten it. But whatever is in it is the job's word: each number is checked here
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import fcntl
 import json
 import math
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
@@ -36,6 +39,7 @@ CODE: np.dtype[Any] = np.dtype(
 RECORD: np.dtype[Any] = np.dtype(
     [("number", "<u8"), ("time_ns", "<u8"), ("code", "<u4"), ("pid", "<u4"), ("tid", "<u4"), ("kind_and_line", "<u4")]
 )
+LENGTH = struct.Struct(">I")
 RING_BYTES = HEAD_BYTES + CODES * CODE.itemsize + RECORDS * RECORD.itemsize
 """Less than 1 MiB."""
 
@@ -62,11 +66,40 @@ def create() -> int:
     descriptor = os.memfd_create("joblens_calls", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, RING_BYTES)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def is_over(ring: int) -> bool:
+    """Whether no process has it in its memory any more; from then on nobody can write to it.
+
+    Who was given it and does not have it in its memory yet can't write either.
+    """
+    try:
+        fcntl.fcntl(ring, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    except OSError:  # EBUSY
+        return False
+    return True
+
+
+def copied(ring: int) -> int:
+    """A descriptor of a copy, which is nobody's but of who has made it. Raises OSError."""
+    copy = os.memfd_create("joblens_calls", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(copy, RING_BYTES)
+        at = 0
+        with contextlib.suppress(OSError):  # ENXIO: there is nothing behind
+            while at < RING_BYTES:
+                begin = os.lseek(ring, at, os.SEEK_DATA)
+                at = os.lseek(ring, begin, os.SEEK_HOLE)
+                os.pwrite(copy, os.pread(ring, at - begin, begin), begin)
+    except OSError:
+        os.close(copy)
+        raise
+    return copy
 
 
 @dataclass(frozen=True)
@@ -77,6 +110,44 @@ class About:
     ended: float  # when they are read
     epoch: float  # the time, epoch seconds, at which CLOCK_MONOTONIC was 0
     notes: list[str]
+    over: int = 0  # so many of the rings, the first ones, are over
+
+
+@dataclass
+class _Heads:
+    """What the heads of all rings say."""
+
+    is_overwritten: bool = False
+    bursts: int = 0  # rings of Pythons that are recorded in bursts
+    lived_ns: int = 0  # of these
+    seen_ns: int = 0
+    others: int = 0
+    left_out: int = 0  # functions for which an artifact had no room
+
+    def add(self, ring: bytes) -> None:
+        """One ring more."""
+        head = np.frombuffer(ring, HEAD, 1)[0]
+        self.is_overwritten |= int(head["records"]) > RECORDS
+        if head["lived_ns"]:
+            self.bursts += 1
+            self.lived_ns += min(int(head["lived_ns"]), _GREATEST)
+            self.seen_ns += min(int(head["seen_ns"]), _GREATEST)
+        self.others += min(int(head["others"]), _GREATEST)
+
+    def notes(self, kept: int) -> list[str]:
+        """In words; so many functions are kept."""
+        notes = []
+        if self.left_out:
+            most = "those in which most time was spent"
+            notes.append(f"{kept} functions are kept, {most}; {self.left_out} more were called")
+        if self.is_overwritten:
+            notes.append(f"the tree is that of the last {RECORDS} begins and ends of calls of each process")
+        if self.bursts:
+            share = f"{100 * min(1.0, self.seen_ns / self.lived_ns):.1f} % of the time"
+            notes.append(f"{self.bursts} Pythons are older than 3.12: calls of their main threads were seen {share}")
+        if self.others:
+            notes.append(f"{self.others} functions of chosen files found no room: a process has {CODES}")
+        return notes
 
 
 @dataclass
@@ -113,6 +184,30 @@ class _Sums:
         self.unwound += min(int(code["unwound"]), _GREATEST)
         self.total += min(int(code["total_ns"]), _GREATEST) / 1e9
         self.longest = max(self.longest, min(int(code["longest_ns"]), _GREATEST) / 1e9)
+
+    @classmethod
+    def of(cls, told: dict[str, Any], parts: Sequence[Any]) -> _Sums:
+        """As it was told before, with `parts`."""
+        over, lived, seen = parts
+        return cls(
+            name=told["Function"],
+            file=told["File"],
+            begun=told["From"],
+            processes=told["Processes"],
+            calls=told["Calls"],
+            returned=told["Returned"],
+            unwound=told["Unwound"],
+            total=told["TotalSeconds"],
+            longest=told["LongestSeconds"],
+            over=math.inf if over is None else over,
+            lived=lived,
+            seen=seen,
+        )
+
+    @property
+    def parts(self) -> list[float | None]:
+        """What is not told otherwise."""
+        return [None if self.over == math.inf else self.over, self.lived, self.seen]
 
     def told(self, ended: float) -> dict[str, Any]:
         """As an artifact has it (profiles/traced_calls.py)."""
@@ -237,6 +332,25 @@ class _Last:
         begun = self.epoch + call.time_ns / 1e9
         self.ended.append([begun, thread[1], thread[2], call.function, call.arguments, end, took, result, depth])
 
+    def take_known(self, known: dict[str, Any], numbers: dict[int, int]) -> None:
+        """What was told before, by the numbers that its functions have now."""
+        nodes: list[int] = []
+        for parent, function, calls, unwound, seconds in known.get("Tree", ()):
+            above = ROOT if parent == ROOT else nodes[parent]
+            is_lost = function not in numbers or (parent != ROOT and above == ROOT)
+            nodes.append(ROOT if is_lost else self.tree.enter(above, numbers[function]))
+            if nodes[-1] == ROOT:
+                self.tree.folded += calls - (not is_lost)  # where there is no room, it counts one
+                continue
+            node = self.tree.nodes[nodes[-1]]
+            node.calls += calls - 1
+            node.unwound += unwound
+            node.total_ns += round(seconds * 1e9)
+        self.tree.folded += known.get("Folded", 0)
+        self.ended += [
+            [*each[:3], numbers[each[3]], *each[4:]] for each in known.get("LastCalls", ()) if each[3] in numbers
+        ]
+
     def told(self, names: Sequence[str]) -> list[list[Any]]:
         """Those that have ended, and those that have not, by their begins: the last ones and the longest."""
         for thread, opened in self.open.items():
@@ -259,16 +373,20 @@ class _Last:
         ]
 
 
-def _argument(redactor: Redactor, said: bytes) -> str:
+def _argument(redactor: Redactor, said: bytes | str) -> str:
     """`run = 3`."""
+    if isinstance(said, str):  # it was told before
+        return said
     name, _, value = said.partition(b"=")
     shown = name.decode("utf-8", "replace")
     cut = len(said) == VALUE_BYTES * ARGUMENT_RECORDS
     return f"{redactor.line(name)} = {redactor.variable(shown, value, cut=cut)}"
 
 
-def _result(redactor: Redactor, function: str, end: str, said: _Said) -> str | None:
+def _result(redactor: Redactor, function: str, end: str, said: _Said | str) -> str | None:
     """How the end of a call is told. A value that can go on has lost its last word: it may be half a secret."""
+    if isinstance(said, str):  # it was told before
+        return said
     if isinstance(said, bytes):
         if end == "raised":
             return redactor.line(said)
@@ -277,49 +395,88 @@ def _result(redactor: Redactor, function: str, end: str, said: _Said) -> str | N
     return f"left at line {said}" if said else None
 
 
+def read(rings: Sequence[bytes], about: About, before: bytes) -> bytes:
+    """What is known of all rings that are over by now, and the artifact of all: `parts_of` has them apart.
+
+    `before` is what was known of others that were over before, or empty.
+    """
+    over = about.over
+    if over:
+        first = dataclasses.replace(about, begun=about.begun[:over])
+        before = _made_of(rings[:over], first, before, is_artifact=False)
+    rest = dataclasses.replace(about, begun=about.begun[over:])
+    return LENGTH.pack(len(before)) + before + _made_of(rings[over:], rest, before)
+
+
+def parts_of(said: bytes) -> tuple[bytes, bytes]:
+    """What `read` has said: what is known for the next time, and the artifact; empty if that makes no sense."""
+    end = LENGTH.size + (LENGTH.unpack_from(said)[0] if len(said) >= LENGTH.size else 0)
+    return said[LENGTH.size : end], said[end:]
+
+
 def made_of(rings: Sequence[bytes], about: About) -> bytes:
-    """The artifact of these rings (profiles/traced_calls.py)."""
-    heads = [np.frombuffer(ring, HEAD, 1)[0] for ring in rings]
-    numbers, sums, left_out = _functions(rings, about)
+    """The artifact of these rings alone (profiles/traced_calls.py)."""
+    return _made_of(rings, about, b"")
+
+
+def _made_of(rings: Sequence[bytes], about: About, before: bytes, *, is_artifact: bool = True) -> bytes:
+    known: dict[str, Any] = json.loads(before) if before else {}
+    heads = _Heads(*known.get("Heads", ()))
+    for ring in rings:
+        heads.add(ring)
+    (own, *numbers), sums, left_out = _functions(rings, about, known)
+    heads.left_out += left_out
     last = _Last(about.epoch)
-    for ring, found in enumerate(numbers):
-        begun, ended = (round((at - about.epoch) * 1e9) for at in (about.begun[ring] - _SLACK, about.ended + _SLACK))
-        values = _values(rings[ring], int(heads[ring]["records"]))
-        for event in _events(rings[ring], int(heads[ring]["records"])):
-            when = int(event["time_ns"])
-            kind, said = int(event["kind_and_line"]) & 255, int(event["kind_and_line"]) >> 8
-            function = -1 if kind == BURST else found.get(int(event["code"]))
-            if function is not None and begun <= when <= ended:
-                value: _Said = said
-                if kind == RETURN:
-                    value = _value(values, int(event["number"]) + 1, said)
-                elif kind == START:
-                    value = _arguments(values, int(event["number"]) + 1, said)
-                elif kind == RAISE:
-                    value = _raised(values, int(event["number"]), said)
-                thread = ring, int(event["pid"]), int(event["tid"])
-                last.take(thread, kind, function, when, value)
+    last.take_known(known, own)
+    for number, found in enumerate(numbers):
+        _take_ring(last, number, rings[number], found, about)
     told = {
-        "Begun": min(about.begun),
+        "Begun": min([*about.begun, *([known["Begun"]] if known else [])]),
         "Ended": about.ended,
-        "Notes": [*about.notes, *_notes(heads, len(sums), left_out)],
         "Functions": [each.told(about.ended) for each in sums],
         "Tree": [[node.parent, node.function, max(0, node.calls), max(0, node.unwound), node.total_ns / 1e9]
                  for node in last.tree.nodes],
         "Folded": last.tree.folded,
     }  # fmt: skip
+    if is_artifact:
+        told["Notes"] = [*about.notes, *heads.notes(len(sums))]
+    else:
+        told["Heads"], told["Parts"] = list(vars(heads).values()), [each.parts for each in sums]
     return traced_calls.encode(told, last.told([each.name for each in sums]))
 
 
-def _functions(rings: Sequence[bytes], about: About) -> tuple[list[dict[int, int]], list[_Sums], int]:
-    """For each ring the number that a function of its own has among all; the functions, the most time first.
+def _take_ring(last: _Last, number: int, ring: bytes, functions: dict[int, int], about: About) -> None:
+    """The events of one ring, by the numbers of its functions."""
+    head = np.frombuffer(ring, HEAD, 1)[0]
+    begun, ended = (round((at - about.epoch) * 1e9) for at in (about.begun[number] - _SLACK, about.ended + _SLACK))
+    values = _values(ring, int(head["records"]))
+    for event in _events(ring, int(head["records"])):
+        when = int(event["time_ns"])
+        kind, said = int(event["kind_and_line"]) & 255, int(event["kind_and_line"]) >> 8
+        function = -1 if kind == BURST else functions.get(int(event["code"]))
+        if function is not None and begun <= when <= ended:
+            value: _Said = said
+            if kind == RETURN:
+                value = _value(values, int(event["number"]) + 1, said)
+            elif kind == START:
+                value = _arguments(values, int(event["number"]) + 1, said)
+            elif kind == RAISE:
+                value = _raised(values, int(event["number"]), said)
+            last.take((number, int(event["pid"]), int(event["tid"])), kind, function, when, value)
 
-    And how many more there are, for which there is no room.
+
+def _functions(
+    rings: Sequence[bytes], about: About, known: dict[str, Any]
+) -> tuple[list[dict[int, int]], list[_Sums], int]:
+    """For what is known and for each ring: the number that a function of its own has among all.
+
+    The functions, the most time first. And how many more there are, for which there is no room.
     """
     redactor = Redactor(_LOOK_SECONDS)
     texts: dict[bytes, str] = {}
-    sums: dict[tuple[str, str], _Sums] = {}
-    own: list[dict[int, tuple[str, str]]] = []
+    before = [_Sums.of(*each) for each in zip(known.get("Functions", ()), known.get("Parts", ()))]
+    sums = {(each.name, each.file): each for each in before}
+    own = [{number: (each.name, each.file) for number, each in enumerate(before)}]
     for ring, begun in zip(rings, about.begun):
         lived, seen = _seen(ring, about.ended - begun)
         codes: np.ndarray = np.frombuffer(ring, CODE, CODES, HEAD_BYTES)
@@ -414,20 +571,3 @@ def _raised(values: dict[int, bytes], number: int, line: int) -> bytes:
     while len(parts) < MOST_VALUES and (not parts or len(parts[-1]) == VALUE_BYTES):
         parts.append(values.get(number + 1 + len(parts), b""))
     return (b"".join(parts) or b"an exception") + b" at line %d" % line
-
-
-def _notes(heads: Sequence[Any], kept: int, left_out: int) -> list[str]:
-    notes = []
-    if left_out:
-        notes.append(f"{kept} functions are kept, those in which most time was spent; {left_out} more were called")
-    if any(int(head["records"]) > RECORDS for head in heads):
-        notes.append(f"the tree is that of the last {RECORDS} begins and ends of calls of each process")
-    bursts = [head for head in heads if head["lived_ns"]]
-    if bursts:
-        lived, seen = (sum(min(int(head[of]), _GREATEST) for head in bursts) for of in ("lived_ns", "seen_ns"))
-        share = f"{100 * min(1.0, seen / lived):.1f} % of the time"
-        notes.append(f"{len(bursts)} Pythons are older than 3.12: calls of their main threads were seen {share}")
-    others = sum(min(int(head["others"]), _GREATEST) for head in heads)
-    if others:
-        notes.append(f"{others} functions of chosen files found no room: a process has {CODES}")
-    return notes

@@ -39,7 +39,9 @@ HEAD_BYTES = 4096
 MOST_BYTES = 65 << 20
 PIECE = 60_000
 CALLS = b"calls"
-"""The begin of a packet with rings of calls of Pythons (python_ring.py); JSON follows, python_ring.About."""
+"""The begin of a packet with rings of calls of Pythons (python_ring.py); JSON follows, python_ring.About.
+
+The first descriptor is of what is known of rings that are over, which may be nothing."""
 
 MOST_RINGS = 16
 LOOK_SECONDS = 2.0
@@ -92,8 +94,8 @@ def main() -> int:
     demangle.warm_up()
     confine()
     if asked.startswith(CALLS):
-        rings = [os.pread(each, python_ring.RING_BYTES, 0) for each in given]
-        made = python_ring.made_of(rings, python_ring.About(**json.loads(asked[len(CALLS) :])))
+        known, *rings = [os.pread(each, python_ring.RING_BYTES, 0) for each in given]
+        made = python_ring.read(rings, python_ring.About(**json.loads(asked[len(CALLS) :])), known)
     else:
         made = made_of(os.pread(given[0], MOST_BYTES, 0))
     channel.send(b"%d" % len(made))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from ground import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.append(str(CHECKOUT / "tests" / "unit"))  # its scripts
@@ -597,6 +599,38 @@ def test_a_python_that_is_killed_leaves_its_ring(inside: Inside) -> None:
         kept = giver.read()
     last = max((call for call in kept.calls if call.end == "entered"), key=lambda call: call.depth)
     assert (kept.functions[last.function].name, last.end, last.seconds) == ("ends (script.py:2)", "entered", None)
+
+
+FORKS = """
+import os
+import sys
+
+reads, writes = os.pipe()
+if os.fork():
+    os._exit(0)
+os.close(writes)
+print("goes on", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("inside", (*NEW, "3.11"), indirect=True)
+def test_a_ring_is_over_with_the_last_process_that_was_forked(inside: Inside) -> None:
+    with Giver(inside.folder) as giver:
+        command = [f"/usr/bin/python{inside.version}", "-c", FORKS]
+        environment = {"PYTHONPATH": inside.path("hook")}
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, preexec_fn=inside.enter
+        )
+        assert process.stdin is not None and process.stdout is not None
+        assert process.wait() == 0 and process.stdout.readline() == b"goes on\n"
+        assert not python_ring.is_over(giver.rings[0])
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        until(lambda: python_ring.is_over(giver.rings[0]))
+        kept = giver.read()
+        assert kept.functions or "older than 3.12" in kept.notes[0]
+        process.stdout.close()
 
 
 @pytest.mark.parametrize("inside", NEW, indirect=True)

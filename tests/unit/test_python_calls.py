@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import selectors
 import signal
@@ -114,6 +115,98 @@ def test_what_a_ring_has_is_kept_now_and_then_and_at_the_end_once(made: Made, ca
     assert (function.name, function.counts["Calls"]) == ("fit (fit.py:12)", 1)
 
 
+def function(calls: PythonCalls) -> tuple[str, int, int]:
+    """Name, calls and processes of the only one that is kept."""
+    (artifact,) = kept(calls)
+    (found,) = traced_calls.decode(ArtifactReader(calls._artifacts.store.folder).read(artifact.name)[1]).functions
+    return found.name, found.counts["Calls"], found.counts["Processes"]
+
+
+def ended() -> int:
+    """The id of a process that is gone."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_pythons_that_have_ended_leave_their_room_to_others_and_what_they_wrote_is_kept(
+    made: Made, calls: PythonCalls
+) -> None:
+    run, now = begin(made, memory=1 << 20), time.monotonic()
+    names: set[str] = set()
+    for number in range(1, 20):
+        write(calls.give(run, ended(), "3.13.1")[1])
+        if number % 3 == 0:
+            now += python_calls.EVERY + 1
+            turn_until(calls, lambda: {each.name for each in kept(calls)} - names, now)  # noqa: B023
+            names = {each.name for each in kept(calls)}
+            assert function(calls) == ("fit (fit.py:12)", number, number)
+    made.node.runs.rows["final"][run] = True
+    turn_until(calls, lambda: not calls._recorded and not calls._readers._readings, now)
+    assert function(calls) == ("fit (fit.py:12)", 19, 19)
+
+
+def test_a_ring_that_a_forked_child_has_is_not_over(made: Made, calls: PythonCalls) -> None:
+    run, pid = begin(made, memory=1 << 20), ended()
+    _, ring = calls.give(run, pid, "3.13.1")
+    with mmap.mmap(ring, python_ring.RING_BYTES), pytest.raises(Refused, match="room for 1 at a time"):
+        calls.give(run, 5, "3.13.1")
+    assert calls.give(run, 5, "3.13.1")[1]
+
+
+def test_a_process_that_goes_on_as_another_python_leaves_its_ring(made: Made, calls: PythonCalls) -> None:
+    run = begin(made, memory=1 << 20)
+    calls.give(run, os.getpid(), "3.13.1")
+    with pytest.raises(Refused, match="room for 1 at a time"):  # it may not have it in its memory yet
+        calls.give(run, 1, "3.13.1")
+    assert calls.give(run, os.getpid(), "3.13.1")[1]
+
+
+def test_pythons_that_end_faster_than_they_are_read_are_not_recorded_and_read_soon(
+    made: Made, calls: PythonCalls
+) -> None:
+    run, now = begin(made, memory=1 << 20), time.monotonic()
+    for _ in range(python_calls.MOST_COPIES_OF_RUN + 1):
+        write(calls.give(run, ended(), "3.13.1")[1])
+    with pytest.raises(Refused, match="room for 1 at a time, and more end than can be read"):
+        calls.give(run, ended(), "3.13.1")
+    turn_until(calls, lambda: kept(calls), now + python_calls.SOON + 1)
+    assert function(calls)[1] == python_calls.MOST_COPIES_OF_RUN + 1
+    assert calls.give(run, ended(), "3.13.1")[1]
+
+
+def test_users_share_the_memory_of_joblensd_for_rings_that_are_over(made: Made, calls: PythonCalls) -> None:
+    for place in range(20):
+        run = begin(made)
+        sandbox = made.node.handles[run].sandbox
+        assert sandbox is not None
+        sandbox.scratch_uid = 1 + (place >= 10)  # type: ignore[misc]
+        for _ in range(3):
+            calls.give(run, ended(), "3.13.1")
+    copies = {"user 1": 0, "user 2": 0}
+    for recorded in calls._recorded.values():
+        calls._let_go(recorded)
+        copies[recorded.whose] += len(recorded.copies)
+    assert copies == {"user 1": 16, "user 2": 8}
+
+
+def test_a_reading_that_fails_loses_what_it_was_to_read_of_pythons_that_have_ended_alone(
+    made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, now = begin(made), time.monotonic() + python_calls.EVERY + 1
+    write(calls.give(run, ended(), "3.13.1")[1])
+    turn_until(calls, lambda: kept(calls), now)
+    write(calls.give(run, ended(), "3.13.1")[1])
+    monkeypatch.setattr(recorder_reader, "MODULE", "nothing.like.it")
+    now += python_calls.EVERY + 1
+    turn_until(calls, lambda: "not kept" in text(made.node.runs.rows["note"][run]), now)
+    monkeypatch.undo()
+    write(calls.give(run, ended(), "3.13.1")[1])
+    before, now = kept(calls)[0].name, now + python_calls.EVERY + 1
+    turn_until(calls, lambda: kept(calls) and kept(calls)[0].name != before, now)
+    assert function(calls)[1] == 2
+
+
 def test_a_python_that_records_nothing_is_said_to_be_so(made: Made, calls: PythonCalls) -> None:
     run = begin(made)
     for version in ("3.8.2", "3.8.2", "2.7", "x", ""):
@@ -155,15 +248,14 @@ def test_chosen_files_are_told(made: Made, calls: PythonCalls) -> None:
 @pytest.mark.parametrize("memory, most", [(-1, 9), (100 << 30, 9), (256 << 20, 2), (1 << 20, 1)])
 def test_rings_are_a_small_part_of_the_jobs_memory(made: Made, calls: PythonCalls, memory: int, most: int) -> None:
     run = begin(made, memory=memory)
-    for _ in range(most):
-        calls.give(run, 5, "3.14.0")
-    with pytest.raises(Refused, match=f"the job's memory has room for {most}"):
+    living = [mmap.mmap(calls.give(run, 5, "3.14.0")[1], python_ring.RING_BYTES) for _ in range(most)]
+    with pytest.raises(Refused, match=f"the job's memory has room for {len(living)}"):
         calls.give(run, 5, "3.14.0")
     assert f"room for {most}" in text(made.node.runs.rows["note"][run])
 
 
 def test_a_user_leaves_places_to_others(made: Made, calls: PythonCalls) -> None:
-    given = {"user 1": 0, "user 2": 0, "user 3": 0}
+    given, living = {"user 1": 0, "user 2": 0, "user 3": 0}, []
     for place, whose in enumerate(given):
         with pytest.raises(Refused, match=r"the last [0-9]+ places are for other users"):
             while True:
@@ -172,7 +264,7 @@ def test_a_user_leaves_places_to_others(made: Made, calls: PythonCalls) -> None:
                 assert sandbox is not None
                 sandbox.scratch_uid = place + 1  # type: ignore[misc]
                 for _ in range(8):
-                    calls.give(run, 5, "3.14.0")
+                    living.append(mmap.mmap(calls.give(run, 5, "3.14.0")[1], python_ring.RING_BYTES))
                     given[whose] += 1
     assert given == {"user 1": 32, "user 2": 16, "user 3": 8}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import mmap
 import os
 from typing import Any
 
@@ -87,6 +89,95 @@ def test_calls_are_told_with_who_called_them_and_how_they_ended() -> None:
     assert kept.calls[2].seconds == pytest.approx(0.001), "when it was unwound is known"
     assert kept.functions[0].name == "f0 (fit.py:1)" and kept.functions[0].file == "/job/fit.py"
     assert kept.notes == ["a note"] and trace_page.table(kept) and trace_page.tree(kept)
+
+
+def three() -> list[Made]:
+    """Rings that have functions in common, with values, an exception, calls that go on, bursts, and what is lost."""
+    first, second, third = Made(), Made(2), Made(4)
+    first.starts(0, 1, b"run=3", b"password='hunter2'")
+    first.add(START, 1, 2)
+    first.returns(1, 5, b"'text'")
+    first.add(UNWIND, 0, 7, 12)
+    second.add(START, 1, 3)
+    second.add(START, 0, 4)
+    second.add(RAISE, 0, 5, 12)
+    second.value(b"KeyError")
+    second.head["lived_ns"], second.head["seen_ns"], second.head["others"] = 9_000_000_000, 1_000_000, 7
+    third.add(START, 3, 6)
+    third.add(START, 0, 8)
+    third.returns(0, 9, b"1")
+    third.codes[3]["over_ns"] = 5_000_000
+    third.codes[1]["name"] = b"another"
+    return [first, second, third]
+
+
+def in_parts(made: list[Made], *ended: int) -> TracedCalls:
+    """Read so often, with what is known by then: each time so many more of them are over, and are not read any more."""
+    known, gone = b"", 0
+    for count in (*ended, 0):
+        rings = [bytes(each.bytes) for each in made[gone:]]
+        about = ring.About([NOW] * len(rings), NOW + 60, NOW, ["a note"], count)
+        known, artifact = ring.parts_of(ring.read(rings, about, known))
+        gone += count
+    assert b"hunter2" not in known
+    return traced_calls.decode(artifact)
+
+
+@pytest.mark.parametrize("ended", [(1, 1), (2,), (3,), (1, 2), (0, 1)])
+def test_rings_that_are_over_are_in_the_sum_as_if_they_were_read_with_the_others(ended: tuple[int, ...]) -> None:
+    found, whole = in_parts(three(), *ended), read(*three())
+    for each, other in zip(found.functions, whole.functions):
+        assert vars(each) == {**vars(other), "times": each.times}
+    assert dataclasses.replace(found, functions=[]) == dataclasses.replace(whole, functions=[])
+    assert len(found.functions) == len(whole.functions) == 5
+
+
+def test_functions_of_rings_that_are_over_give_way_as_others_do() -> None:
+    many = [Made(ring.CODES), Made(ring.CODES)]
+    many[0].add(START, 600, 1)
+    many[0].add(START, ring.CODES - 1, 2)
+    for each in many:
+        each.codes["total_ns"] = range(ring.CODES)
+    many[1].codes["name"] = [b"g%d" % number for number in range(ring.CODES)]
+    kept = in_parts(many, 1)
+    assert len(kept.functions) == traced_calls.MOST_FUNCTIONS
+    assert [call.depth for call in kept.calls] == [1] and kept.folded == 2 and not kept.tree
+    assert kept.notes[1].startswith(f"{traced_calls.MOST_FUNCTIONS} functions are kept")
+
+
+def test_an_answer_that_makes_no_sense_is_none() -> None:
+    for said in (b"", b"\0\0", b"\0\0\0\5abcde", b"\xff\xff\xff\xffabc"):
+        assert ring.parts_of(said)[1] == b""
+
+
+def test_a_ring_is_over_when_no_process_has_it_and_its_copy_has_what_was_in_it() -> None:
+    made = ring.create()
+    memory = mmap.mmap(made, ring.RING_BYTES)
+    memory[5000:5004] = b"fit5"
+    memory[-4:] = b"last"
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:  # it shares the ring
+        os.close(writes)
+        os.read(reads, 1)
+        os._exit(0)
+    os.close(reads)
+    memory.close()
+    try:
+        assert not ring.is_over(made)
+    finally:
+        os.close(writes)
+        os.waitpid(child, 0)
+    assert ring.is_over(made) and ring.is_over(made)
+    with pytest.raises(PermissionError):
+        os.pwrite(made, b"x", 0)
+    copy = ring.copied(made)
+    assert os.pread(copy, ring.RING_BYTES, 0) == os.pread(made, ring.RING_BYTES, 0)
+    assert os.pread(copy, 4, 5000) == b"fit5" and os.fstat(copy).st_blocks < 64, (
+        "what was never written takes no memory"
+    )
+    for each in (made, copy):
+        os.close(each)
 
 
 @pytest.mark.parametrize(
