@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 _quick: Callable[[bytes], Any] | None
+_quick_text: Callable[[Any], bytes] | None
 try:
     import orjson
 except ImportError:
-    _quick = None
+    _quick = _quick_text = None
 else:
-    _quick = orjson.loads
+    _quick, _quick_text = orjson.loads, orjson.dumps
 
 _DEEP = 200
 """Brackets in a text of which Python may say that it is nested too deep, and orjson not yet."""
@@ -48,3 +49,13 @@ def decoded(text: bytes) -> Any:
         except ValueError:  # whose words say less
             pass
     return DECODER.decode(text.decode("utf-8"))
+
+
+def encoded(value: Any) -> bytes:
+    """The text of what `decoded` has read."""
+    if _quick_text is not None:
+        try:
+            return _quick_text(value)
+        except TypeError:  # an integer above 64 bits
+            pass
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -200,6 +200,7 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) 
     assert care(hub, "restore", f"{hub.folder}/kept/backup-2", folder="kept/older").returncode == 0
     changed(hub, "kept/older", "DROP TABLE versions")
     changed(hub, "kept/older", "ALTER TABLE samples MODIFY SETTING min_bytes_for_wide_part = 1")
+    changed(hub, "kept/older", "ALTER TABLE samples RESET SETTING skip_empty_columns_on_insert")
     changed(hub, "kept/older", "ALTER TABLE events DROP COLUMN Sink")
     changed(hub, "kept/older", "DROP TABLE live")
     done = care(hub, "migrate", folder="kept/older")
@@ -210,6 +211,7 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) 
     made = (hub.folder / "kept/backup-3/store/metadata/default/samples.sql").read_text()
     assert f"min_bytes_for_wide_part = {100 << 20}" in made
     assert "vertical_merge_algorithm_min_rows_to_activate = 32768" in made
+    assert "skip_empty_columns_on_insert = 1" in made
     assert "`Sink`" in (hub.folder / "kept/backup-3/store/metadata/default/events.sql").read_text()
     assert content_of(hub, "kept/older", "live") == {"live": content(hub.ask)["live"]}
 

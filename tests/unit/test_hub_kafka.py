@@ -73,7 +73,7 @@ class Store:
         self.lines: list[bytes] = []
         self.consumer = Consumer()
 
-    def insert(self, table: Any, lines: list[bytes], leave_out: bool = False) -> None:
+    def insert(self, table: Any, lines: list[bytes], leave_out: bool = False, names: Any = ()) -> None:
         if self.errors and not leave_out:
             raise self.errors.pop(0)
         self.consumer.did.append("kept")

@@ -128,7 +128,7 @@ class Store:
         self.rows: dict[str, list[Any]] = {DOUBTED.name: [], SAMPLES.name: []}
         self.is_gone = False
 
-    def insert(self, table: Any, lines: list[bytes], leave_out: bool = False) -> None:
+    def insert(self, table: Any, lines: list[bytes], leave_out: bool = False, names: Any = ()) -> None:
         if self.is_gone:
             raise StoreGone("it is gone")
         self.rows[table.name] += map(json.loads, lines)

@@ -7,7 +7,6 @@ queue has been asked after the record's time. Then it is taken like others, or s
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from typing import Any
 from condor_joblens.common.errors import printable
 from condor_joblens.hub.ingest.gather import insert_rows
 from condor_joblens.hub.ingest.places import CLOCKS, Places, Unsure
-from condor_joblens.hub.ingest.records import Post, Row, take
+from condor_joblens.hub.ingest.records import Post, Row, row_of, take
 from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused
 from condor_joblens.hub.store.schema import CONTRADICTS, DOUBTED, TAKEN, WAITS
 
@@ -59,7 +58,7 @@ class Doubts:
         kept = {name: record[name] for name in ("Id", "Type", "Schema", "Node", "Time", "GlobalJobId")}
         digest = hashlib.sha256(line).hexdigest()[:32]
         more = {"Moment": moment, "Digest": digest, "Judged": judged, "Why": why, "Whole": line.decode("utf-8")}
-        return Row(position, DOUBTED, json.dumps({**kept, **more}, separators=(",", ":")).encode())
+        return row_of(position, DOUBTED, {**kept, **more})
 
     def judge(self) -> None:
         """What waits and can be told by now. What it has taken in part when it ends is judged again, and kept once."""
@@ -103,7 +102,7 @@ class Doubts:
             else:
                 take(taken, position, row["Whole"].encode(), lambda record: "", time.time())
             verdict = {**row, "Judged": CONTRADICTS if why else TAKEN, "Why": why}
-            judged.append(Row(position, DOUBTED, json.dumps(verdict, separators=(",", ":")).encode()))
+            judged.append(row_of(position, DOUBTED, verdict))
         insert_rows(self._store, taken.rows, leave_out=True)
         insert_rows(self._store, judged)
         return len(judged) == ROWS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -118,13 +117,15 @@ def insert_rows(store: Store, rows: Sequence[Row], leave_out: bool = False) -> N
 
     Raises StoreGone, StoreRefused.
     """
-    tables: dict[str, tuple[Table, list[bytes]]] = {}
-    lines: defaultdict[str, list[bytes]] = defaultdict(list)
+    tables: dict[str, tuple[Table, list[bytes], set[tuple[str, ...]]]] = {}
     for row in rows:
-        lines[row.table.name].append(row.line)
-        tables[row.table.name] = (row.table, lines[row.table.name])
-    for table, those in tables.values():
-        store.insert(table, those, leave_out)
+        found = tables.get(row.table.name)
+        if found is None:
+            found = tables[row.table.name] = (row.table, [], set())
+        found[1].append(row.line)
+        found[2].add(row.names)
+    for table, lines, names in tables.values():
+        store.insert(table, lines, leave_out, frozenset().union(*names))
 
 
 def _insert_halving(store: Store, post: Post) -> None:

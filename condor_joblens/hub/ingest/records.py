@@ -15,7 +15,7 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.tokens import NODE, Who
 from condor_joblens.hub.ingest import job_events
 from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOB_EVENTS, JOBS, OTHERS, QUEUE_DAYS, Table
-from condor_joblens.hub.strict_json import decoded
+from condor_joblens.hub.strict_json import decoded, encoded
 from condor_joblens.model.metrics import SCHEMA
 
 MOST_RECORDS = 5000
@@ -27,14 +27,8 @@ MOST_BYTES = 16 << 20
 MOST_LINE = 256 << 10
 _GREATEST = 1e18
 _MOST_SCHEMA = 1 << 16
-_CHECKED = (
-    "Type", "Schema", "Node", "Time", "UpdateTime", "Id", "Run", "GlobalJobId", "RunNumber", "Sequence",
-)  # fmt: skip
 _ADDED = ("Cause", "SinkPeriodSeconds")
-_NAMES = re.compile('"(?:{})"'.format("|".join((*_CHECKED, *_ADDED))).encode())
-_ONCE = sorted(f'"{name}"'.encode() for name in _CHECKED)
-"""Names whose values are looked at, and those that are the hub's to say. A line is the store's as it is if each of the
-first stands in it once, and none of the others. No escape may be there that could spell one."""
+"""Names that are the hub's to say."""
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """An escape of half a character: two of them are one."""
@@ -49,6 +43,7 @@ class Row(NamedTuple):
     position: int  # in its post
     table: Table
     line: bytes
+    names: tuple[str, ...]  # of all that the line has
 
 
 @dataclass
@@ -150,7 +145,7 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
     identity = _text(record, "Id")
     if schema != SCHEMA:
         kept = {name: record[name] for name in ("Id", "Type", "Schema", "Node", "Time")}
-        return Row(position, OTHERS, _line({**kept, "Whole": line.decode("utf-8")}))
+        return row_of(position, OTHERS, {**kept, "Whole": line.decode("utf-8")})
     if record["Type"] in ("sample", "job"):
         if not _text(record, "Run") or not _text(record, "GlobalJobId"):
             raise ValueError("it names no run")
@@ -159,16 +154,19 @@ def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], n
         last = "/final" if record["Type"] == "job" else ""
         if identity != f"{record['Run']}/{record.get('RunNumber')}/{record.get('Sequence')}{last}":
             raise ValueError("its Id is not that of its run, number and sequence")
-        added = _added(record, period)
-        if b"\\u" not in line and sorted(_NAMES.findall(line)) == _ONCE:
-            return Row(position, table, _with(line, added))
-        record = {name: value for name, value in record.items() if name not in _ADDED} | added
+        for name in _ADDED:
+            record.pop(name, None)
+        record |= _added(record, period)
     elif table is JOB_EVENTS:
         record = job_events.cleaned(record)
     elif "Whole" in table.columns:
         record["Whole"] = line.decode("utf-8")
-    # written anew: a name that stands twice in a line would be read differently by the store
-    return Row(position, table, _line(record))
+    return row_of(position, table, record)
+
+
+def row_of(position: int, table: Table, record: dict[str, Any]) -> Row:
+    """Written anew: a name that stands twice, or is spelled with escapes, would be read differently by the store."""
+    return Row(position, table, encoded(record), tuple(record))
 
 
 def _refuse_halves(record: dict[str, Any]) -> None:
@@ -179,20 +177,11 @@ def _refuse_halves(record: dict[str, Any]) -> None:
         raise ValueError("a text of it has half a character: such an escape comes in pairs") from None
 
 
-def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
-
-
 def _added(record: dict[str, Any], period: float) -> dict[str, Any]:
     """What the hub itself says of a run."""
     why = [word for word in (record.get("Death"), record.get("FirstFailure")) if isinstance(word, str) and word]
     cause = {"Cause": general(why[0])} if why and record["Type"] == "job" else {}
     return {**cause, "SinkPeriodSeconds": period} if period else cause
-
-
-def _with(line: bytes, added: dict[str, Any]) -> bytes:
-    """The line of a record, with more in it."""
-    return line.rstrip()[:-1] + b"," + _line(added)[1:] if added else line
 
 
 def _text(record: dict[str, Any], name: str) -> str:

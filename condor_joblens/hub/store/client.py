@@ -18,13 +18,13 @@ import ssl
 import sys
 import time
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.newer import Newer, refuse_newer
 from condor_joblens.hub.store import migrations
-from condor_joblens.hub.store.schema import TABLES, Table, views
+from condor_joblens.hub.store.schema import LEAN, TABLES, Table, views
 
 SECONDS = 60.0
 """How long the store may take for one question."""
@@ -181,13 +181,19 @@ class Store:
         }
         return self._post(words, body, {"Content-Type": f"multipart/form-data; boundary={mark}"})
 
-    def insert(self, table: Table, lines: Iterable[bytes], leave_out: bool = False) -> None:
+    def insert(
+        self, table: Table, lines: Iterable[bytes], leave_out: bool = False, names: Collection[str] | None = None
+    ) -> None:
         """Rows as lines of JSON; they are kept when it returns. Raises StoreGone, StoreRefused.
 
         leave_out: rows that the store can't take are left out, and nobody says which; else they are an error.
+
+        names: of all that lines have, if that is known. Columns that none has are not looked for in each line.
         """
         more = _LEAVE_OUT if leave_out else {}
-        self._post({"query": f"INSERT INTO {table.name} FORMAT JSONEachRow", **_INSERT, **more}, b"\n".join(lines))
+        chosen = [f"`{name}`" for name in table.columns if names is not None and name in names]
+        into = f"{table.name} ({', '.join(chosen)})" if chosen else table.name
+        self._post({"query": f"INSERT INTO {into} FORMAT JSONEachRow", **_INSERT, **more}, b"\n".join(lines))
 
     def change(self, statement: str, **parameters: str | int | float) -> None:
         """What changes rows by itself. Raises StoreGone, StoreRefused."""
@@ -228,8 +234,11 @@ class Store:
     def _make_tables(self) -> None:
         """And adds columns that a newer metric table has."""
         is_changed = False
+        known = {row["name"] for row in self.ask(_SETTINGS)}
+        lean = {name: value for name, value in LEAN.items() if name in known}
         for table in TABLES:
-            self._post({"query": table.statement()}, b"")
+            self._post({"query": table.statement(lean)}, b"")
+            self._make_lean(table, lean)
             there = {row["name"]: row["type"] for row in self.ask(_COLUMNS, table=table.name)}
             for name, kind in table.columns.items():
                 if name in there and (not kind.startswith("Tuple(") or _plain(there[name]) == _plain(kind)):
@@ -239,6 +248,13 @@ class Store:
                 is_changed = True
         for statement in views(anew=is_changed):
             self._post({"query": statement}, b"")
+
+    def _make_lean(self, table: Table, lean: Mapping[str, str]) -> None:
+        """A table that is there already, as it would be made now."""
+        (row,) = self.ask(_ENGINE, table=table.name)
+        left = [f"{name} = {value}" for name, value in lean.items() if f" {name} = " not in row["engine_full"]]
+        if left:
+            self._post({"query": f"ALTER TABLE {table.name} MODIFY SETTING {', '.join(left)}"}, b"")
 
     def wait_until_prepared(self) -> None:
         """For ever, if need be: the store may start after who asks it. After some seconds it is said why.
@@ -320,6 +336,8 @@ _ASKING = {
     "output_format_json_quote_denormals": "0",
     "readonly": "1",  # what asks changes nothing, and reaches no file, address or other server by table functions
 }
+_SETTINGS = "SELECT name FROM system.merge_tree_settings"
+_ENGINE = "SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = {table:String}"
 _COLUMNS = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
 
 
