@@ -43,7 +43,7 @@ def decoded(text: bytes) -> Any:
 
     Raises ValueError, and RecursionError if it is nested too deep.
     """
-    if _quick is not None and text.count(b"{") + text.count(b"[") < _DEEP:
+    if _quick is not None and text.count(b"{") + (text.count(b"[") if b"[" in text else 0) < _DEEP:
         try:
             return _quick(text)
         except ValueError:  # whose words say less

@@ -100,8 +100,9 @@ class Hub(Server):
             self.kafka.write_text(f"{kafka}queue = {folder}/condor_q -global\n")
             for package in ("kafka", "crc32c"):  # of the tests, which the hub's user may not enter
                 shutil.copytree(package_folder(package), folder / "program" / package)
-        # orjson comes with every installation, where there is one for the machine
-        for package in (*(("orjson",) if importlib.util.find_spec("orjson") else ()), *packages):
+        # these come with every installation, where there are some for the machine
+        quick = [name for name in ("orjson", "isal") if importlib.util.find_spec(name)]
+        for package in (*quick, *packages):
             copy_package(package, folder / "program")
         self.more: list[str] = []
         (folder / "kept").mkdir()

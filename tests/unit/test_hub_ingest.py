@@ -178,6 +178,7 @@ def test_no_number_is_infinite(number: str) -> None:
     [
         (b"no gzip", "not gzip"),
         (gzip.compress(b"x" * 100)[:-4], "not one whole"),
+        (gzip.compress(b"x" * 100)[:-8] + bytes(8), "not gzip"),
         (gzip.compress(b"x") + b"more", "not one whole"),
         (gzip.compress(bytes(MOST_BYTES + 1)), "more than 16 MiB"),
     ],

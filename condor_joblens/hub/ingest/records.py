@@ -18,6 +18,17 @@ from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOB_EVENTS,
 from condor_joblens.hub.strict_json import decoded, encoded
 from condor_joblens.model.metrics import SCHEMA
 
+_library: Any = zlib
+try:
+    from isal import isal_zlib
+except ImportError:
+    pass
+else:
+    _library = isal_zlib  # in a third of the time
+
+_GZIP = b"\x1f\x8b"
+"""How such a file begins."""
+
 MOST_RECORDS = 5000
 """Of a post; a node's exporter hands a sink 2000 at a time."""
 
@@ -65,10 +76,12 @@ class NotAPost(JobLensError):
 
 def unpacked(body: bytes) -> bytes:
     """The lines of a body that gzip packed. Raises NotAPost."""
-    unpacker = zlib.decompressobj(wbits=31)
+    unpacker = _library.decompressobj(wbits=31)
     try:
-        lines = unpacker.decompress(body, MOST_BYTES + 1)
-    except zlib.error as error:
+        if not body.startswith(_GZIP):
+            raise NotAPost("the body is not gzip")
+        lines: bytes = unpacker.decompress(body, MOST_BYTES + 1)
+    except _library.error as error:
         raise NotAPost(f"the body is not gzip ({error})") from None
     if len(lines) > MOST_BYTES:
         raise NotAPost(f"the body has more than {MOST_BYTES >> 20} MiB")
