@@ -10,6 +10,7 @@
 
 enum {
 	SIGILL = 4, SIGABRT = 6, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 11, SIGTERM = 15, SIGXCPU = 24,
+	SIGNAL_UNKILLABLE = 0x40,	/* linux/sched/signal.h */
 	PAGE_BYTES = 4096,
 	CRASH_EVERY_NS = 50000000,	/* crashes of a slot that are told, but for that of its first process */
 };
@@ -36,14 +37,18 @@ static __always_inline bool dumps_core(int signal)
 	       signal == SIGXCPU;
 }
 
-/* Whether somebody outside of the job has told its first process to end, and this is its first thread. The kernel makes
- * a SIGKILL for each thread of a SIGTERM that nobody handles. Basic's programs have kept who sent it. */
-static __always_inline bool is_told_to_end(struct slot_counters *count, struct task_struct *task)
+/* Whether somebody outside of the job has told its first process to end, and this is its first thread. Basic's programs
+ * have kept who sent it. The kernel makes a SIGKILL for each thread of a SIGTERM that nobody handles. If all threads
+ * block it, as a shell does while it starts a program, it is a SIGTERM when it is let through. */
+static __always_inline bool is_told_to_end(struct slot_counters *count, struct task_struct *task, int signal)
 {
 	u32 tgid = MEMBER(task, tgid);
 
-	return MEMBER(task, pid) == tgid && tgid == count->main_tgid && count->ender_ns &&
-	       count->ender_signal == SIGTERM && exit_code_of(task) == SIGTERM;
+	if (MEMBER(task, pid) != tgid || tgid != count->main_tgid || !count->ender_ns || count->ender_signal != SIGTERM)
+		return false;
+	if (signal == SIGTERM)	/* the first process of a PID namespace ignores what it does not handle */
+		return !(MEMBER(task, signal, flags) & SIGNAL_UNKILLABLE);
+	return exit_code_of(task) == SIGTERM;
 }
 
 #ifdef BEFORE_5_17
@@ -256,9 +261,10 @@ SEC("tp_btf/signal_deliver")
 int BPF_PROG(CRASH, int signal, struct kernel_siginfo *info, struct k_sigaction *action)
 {
 	struct task_struct *task = this_task();
+	bool is_told = signal == SIGKILL || signal == SIGTERM;
 	u32 slot, zero = 0;
 
-	if ((signal != SIGKILL && !dumps_core(signal)) || action->sa.sa_handler)
+	if ((!is_told && !dumps_core(signal)) || action->sa.sa_handler)
 		return 0;
 
 	struct profiled *profiled = profiled_of(task, &slot);
@@ -266,7 +272,7 @@ int BPF_PROG(CRASH, int signal, struct kernel_siginfo *info, struct k_sigaction 
 
 	if (!profiled || !count || !MEMBER(task, mm))
 		return 0;
-	if (signal == SIGKILL && !is_told_to_end(count, task))
+	if (is_told && !is_told_to_end(count, task, signal))
 		return 0;
 
 	struct walk *walk = bpf_map_lookup_elem(&jl_crash_walk, &zero);

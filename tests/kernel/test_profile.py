@@ -927,6 +927,33 @@ def test_whom_somebody_outside_has_ended_is_told_where_it_was(
     assert (number, found.signal, names.count("main")) == (signal.SIGTERM, "SIGTERM", 1), names
 
 
+BLOCKS = """
+import signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+open(sys.argv[1], "w").close()
+while signal.SIGTERM not in signal.sigpending():
+    time.sleep(0.01)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+signal.pause()
+"""
+
+
+def test_whom_somebody_outside_has_ended_while_that_was_blocked_is_told_where_it_was(
+    slot: Slot, profiled: Profiled
+) -> None:
+    """As of a shell that is just starting a program: the kernel then makes no SIGKILL of it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o777)
+        begun = Path(name) / "begun"
+        pid = start(slot, Path(sys.executable), "-c", BLOCKS, str(begun))
+        profiled.until(begun.exists)
+        os.kill(pid, signal.SIGTERM)
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM
+    profiled.until(lambda: profiled.crashes)
+    ((tgid, number, _, found),) = profiled.crashes
+    assert (tgid, number, found.signal) == (pid, signal.SIGTERM, "SIGTERM")
+
+
 def test_a_signal_that_the_program_handles_is_no_crash(
     slot: Slot, profiled: Profiled, programs: dict[str, Path]
 ) -> None:
