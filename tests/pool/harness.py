@@ -181,18 +181,26 @@ class Pool:
     @contextlib.contextmanager
     def config(self, lines: str) -> Iterator[None]:
         """The pool with these lines in its configuration, reconfigured now and when the block is left."""
-        path = self.root / SITE_CONFIG.lstrip("/")
-        before = path.read_text() if path.exists() else None
-        path.write_text((before or "") + lines + "\n")
+        before = self.site_config()
+        self.write_site_config(before + lines + "\n")
         self.run("condor_reconfig")
         try:
             yield
         finally:
-            if before is None:
-                path.unlink()
-            else:
-                path.write_text(before)
+            self.write_site_config(before)
             self.run("condor_reconfig")
+
+    def site_config(self) -> str:
+        """The test's own lines of the configuration."""
+        path = self.root / SITE_CONFIG.lstrip("/")
+        return path.read_text() if path.exists() else ""
+
+    def write_site_config(self, text: str) -> None:
+        """Others instead of these: whoever reads meanwhile reads the old or the new ones, never half of them."""
+        path = self.root / SITE_CONFIG.lstrip("/")
+        part = path.with_name(f".{path.name}.part")  # HTCondor does not read names that begin with a dot
+        part.write_text(text)
+        part.replace(path)
 
     def make_wrappers_patient(self) -> None:
         """From now on a job's wrapper waits for joblensd for half a minute, where on a node it gives up after 40 ms.

@@ -83,13 +83,12 @@ def reconfigured(pool: Pool) -> list[str]:
 
 def test_doctor_knows_what_joblensd_has_not_read_yet(brisk: Pool) -> None:
     with brisk.config("JOBLENS_PERIOD = soon"):
-        path = brisk.root / SITE_CONFIG.lstrip("/")
-        text = path.read_text()
+        text = brisk.site_config()
         lingers = itertools.count(1)
 
         def is_unread() -> bool:
             # joblensd may still be about to read for a condor_reconfig of before: then it has read this, too
-            path.write_text(f"{text}JOBLENS_LINGER = 0.0{next(lingers)}\nJOBLENS_MAX_JOBS = 77\n")
+            brisk.write_site_config(f"{text}JOBLENS_LINGER = 0.{next(lingers):03}\nJOBLENS_MAX_JOBS = 77\n")
             return reconfigured(brisk) == ["JOBLENS_LINGER", "JOBLENS_MAX_JOBS"]
 
         brisk.until(is_unread, "doctor to find what has not been read")
