@@ -6,7 +6,7 @@
 - threads, process, file_locks, sockets: what the kernel tells of the job
 - alike: which threads are told one by one
 - full: whether it writes to a file system without room
-- waits, verdict: what each thread waits for, and the job as a whole
+- waits, python_lock, verdict: what each thread waits for, and the job as a whole
 - elf, unwind, symbols, demangle: from registers and memory to names of functions
 - python, python_offsets, python_lines: the same of Python, in the memory of its interpreter
 - demangle_process: what may die of a name of a job's

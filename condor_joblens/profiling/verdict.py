@@ -148,17 +148,24 @@ def _is_closed(pairs: Sequence[Pair]) -> bool:
 
 
 def without_interpreter(pairs: Sequence[Pair], said: Verdict) -> str:
-    """Who waits for the lock of the interpreter that the thread runs which tells the cause; empty if nobody does."""
+    """Who waits for the lock of the interpreter that the thread runs which tells the cause, and who has it.
+
+    Empty if nobody does, or the cause says so.
+    """
     pid = next((thread.pid for thread, _ in pairs if thread.tid == said.tid), 0)
-    found = [
-        thread
-        for thread, wait in pairs
-        if thread.pid == pid and thread.tid != said.tid and wait.object == INTERPRETER_LOCK
-    ]
+    told = {said.tid, *said.cycle}
+    others = [(thread, wait) for thread, wait in pairs if thread.pid == pid and thread.tid not in told]
+    found = [(thread, wait) for thread, wait in others if _is_for_interpreter(wait)]
     if not found or said.cause is Cause.RUNS:
         return ""
-    who = f"{_named(found[0])} waits" if len(found) == 1 else f"{len(found)} other threads of the process wait"
-    return f"{who} for {INTERPRETER_LOCK}"
+    who = f"{_named(found[0][0])} waits" if len(found) == 1 else f"{len(found)} other threads of the process wait"
+    holders = {wait.holder for _, wait in found}
+    held = f", held by {holders.pop()}" if len(holders) == 1 and "" not in holders else ""
+    return f"{who} for {INTERPRETER_LOCK}{held}"
+
+
+def _is_for_interpreter(wait: Wait) -> bool:
+    return wait.object == INTERPRETER_LOCK
 
 
 def described(thread: Thread, wait: Wait) -> str:
@@ -208,9 +215,11 @@ def _circle(pairs: Sequence[Pair]) -> list[Pair]:
             done.add(tid)
             path.append(tid)
             wait = by_tid[tid][1]
-            tid = wait.holder_tid if wait.cause in (Cause.MUTEX, Cause.THREAD) else 0
+            tid = wait.holder_tid if wait.cause in (Cause.MUTEX, Cause.THREAD) or _is_for_interpreter(wait) else 0
         if tid in path:
-            return [by_tid[each] for each in path[path.index(tid) :]]
+            circle = [by_tid[each] for each in path[path.index(tid) :]]
+            first = next((at for at, (_, wait) in enumerate(circle) if not _is_for_interpreter(wait)), 0)
+            return circle[first:] + circle[:first]  # who wants Python's lock looks for it 200 times a second
     return []
 
 
@@ -279,6 +288,8 @@ def _telling(pairs: Sequence[Pair]) -> Pair | None:
 
 def _is_passed_on(thread: Thread, wait: Wait, pairs: Sequence[Pair]) -> bool:
     """Whether who is waited for is there, and tells more than this thread."""
+    if _is_for_interpreter(wait):
+        return wait.holder_tid not in (0, thread.tid)
     if wait.cause not in _PASSED_ON | _HELD_UP:
         return False
     if wait.holder_tid:

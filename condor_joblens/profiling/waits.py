@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from condor_joblens.profiles.thread import INTERPRETER_LOCK
-from condor_joblens.profiling import calls, file_locks, mutexes, rwlocks, semaphores, sockets, uring
+from condor_joblens.profiling import calls, file_locks, mutexes, python_lock, rwlocks, semaphores, sockets, uring
 from condor_joblens.profiling.process import Descriptor, Process, text_of
 from condor_joblens.profiling.threads import Thread, function
 from condor_joblens.profiling.wait import FROZEN, Cause, Wait
@@ -49,6 +49,7 @@ class Waits:
         self._sockets_of: dict[str, list[int]] | None = None
         self._of_rings: dict[int, Wait] = {}  # process, of which any thread that waits for its rings waits for the same
         self._gone: dict[tuple[int, int], bool] = {}  # process, and owner of a mutex
+        self._interpreter_locks: dict[tuple[int, int], Thread | None] = {}  # process and place -> who has it
 
     def of(self, thread: Thread) -> Wait:
         """What it waits for."""
@@ -180,7 +181,7 @@ class Waits:
             return self._read_write_lock(thread, lock)
         is_private = bool(thread.call == "futex" and operation & _FUTEX_PRIVATE)
         if is_private and calls.has_deadline(thread.call, thread.arguments) and _is_pythons(process, address):
-            return Wait(Cause.FUTEX, INTERPRETER_LOCK)
+            return self._interpreter_lock(process, address)
         memory = process.read(address, mutexes.SIZE)
         if len(memory) < mutexes.LEAST:
             return Wait(Cause.FUTEX, self._waker(thread, is_private, address))
@@ -195,6 +196,18 @@ class Waits:
             return _orphaned(f"a mutex at {address:#x}", thread, owner)
         shared = None if is_private else self._shared_mutex(thread, memory)
         return shared or Wait(Cause.FUTEX, self._waker(thread, is_private, address))
+
+    def _interpreter_lock(self, process: Process, address: int) -> Wait:
+        """Python's, and who has it, if that one waits itself."""
+        wait, lock = Wait(Cause.FUTEX, INTERPRETER_LOCK), python_lock.place(process, address)
+        if lock and (process.pid, lock) not in self._interpreter_locks:
+            found = python_lock.holder(process, lock, self._threads[process.pid])
+            self._interpreter_locks[process.pid, lock] = found
+        holder = self._interpreter_locks.get((process.pid, lock))
+        if holder is None:
+            return wait
+        name = f"thread {holder.tid} ({holder.name})"
+        return replace(wait, holder=name, holder_pid=holder.pid, holder_tid=holder.tid)
 
     def _read_write_lock(self, thread: Thread, lock: rwlocks.Awaited) -> Wait:
         """Who writes is known, and of those who read how often they have it."""

@@ -239,6 +239,24 @@ def interpreter_lock(path):
     (here(), ctypes.PyDLL(None).read(reads, ctypes.create_string_buffer(1), 1))
 
 
+@way
+def deadlock_with_interpreter(path):
+    """One thread has a mutex of C and wants Python's lock; the other one has that, and wants the mutex."""
+    mutex, is_locked = ctypes.create_string_buffer(64), threading.Event()
+
+    def lock_and_go_on():
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+        tell("cycle", threading.get_native_id())
+        is_locked.set()
+        while True:
+            time.sleep(0.01)
+
+    threading.Thread(target=lock_and_go_on, daemon=True).start()
+    is_locked.wait()
+    tell("cycle", os.getpid())
+    (here(), ctypes.PyDLL(None).pthread_mutex_lock(mutex))
+
+
 def received():
     client = connected()
     (here(), client.recv(1))

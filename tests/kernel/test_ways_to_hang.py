@@ -22,9 +22,12 @@ from typing import Any
 
 import pytest
 from ground import HERE, Slot, until
+from python_roots import root_of
 from test_evidence import (
+    ALICE,
     SECONDS,
     Look,
+    as_user,
     assert_whole,
     judged,
     look,
@@ -142,6 +145,7 @@ PYTHON = {
     "process": Way("network", first="child"),
     "killed_worker": Way("unknown"),
     "interpreter_lock": Way("pipe"),
+    "deadlock_with_interpreter": Way("deadlock"),
 }
 
 
@@ -313,10 +317,37 @@ def test_in_python(name: str, where: Surroundings, slot: Slot, look: Look, folde
             assert found.tid != job.pid or f"{called_by(found)}{truth['called'][0]}" in found.sentence
         assert ("data from standard input, pipe:" in found.sentence) == (name == "stdin")
         if name == "interpreter_lock":  # each look may find the other thread awake
-            said = re.compile(rf"; thread \d+ \(\S+\) waits for {INTERPRETER_LOCK}; called by ")
+            held = rf"held by thread {job.pid} \(\S+\)"
+            said = re.compile(rf"; thread \d+ \(\S+\) waits for {INTERPRETER_LOCK}, {held}; called by ")
             seen(look, lambda found: found.cause == way.cause and said.search(found.sentence))
         if through := THROUGH.get(name):
             assert re.search(rf"; called by \S+ {name}\(\) through {through}\(\)", found.sentence)
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.13", "3.14"])
+def test_who_has_the_lock_of_another_python(version: str, slot: Slot, look: Look) -> None:
+    """It keeps that elsewhere in each version. Who has the lock waits for one of C, which another thread has."""
+    with root_of(version) as root, tempfile.TemporaryDirectory(dir=root / "tmp") as name:
+        folder, told = Path(name), Path(name, "told")
+        folder.chmod(0o755)
+        told.touch()
+        told.chmod(0o666)
+        script = shutil.copy(HERE / "hang_in_python.py", folder)
+
+        def act() -> None:
+            os.chroot(root)
+            os.chdir("/")
+            as_user(ALICE)
+            inside = [f"/{Path(path).relative_to(root)}" for path in (script, told)]
+            command = [f"/usr/bin/python{version}", inside[0], "deadlock_with_interpreter", "-"]
+            os.execve(command[0], command, {"HANG_TOLD": inside[1]})
+
+        job, way = Standing(slot.fork(act), 0, told), PYTHON["deadlock_with_interpreter"]
+        found = stood(look, job, way, ALONE)
+        assert_true(found, job, way)
+        (wants,) = [thread for thread in found.threads if thread.object == INTERPRETER_LOCK]
+        assert (found.tid, wants.holder_tid, len(found.cycle)) == (job.pid, job.pid, 2)
+        assert f"{wants.tid} waits for {INTERPRETER_LOCK} of {job.pid}; {job.pid} in " in found.sentence
 
 
 def test_of_thousands_of_threads_few_bytes_are_told(slot: Slot, look: Look, program: Path) -> None:
