@@ -6,6 +6,7 @@ And the commands of its shells, by line.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -29,6 +30,8 @@ NOTHING = (
     "{job}"
 )
 _LONGEST = 200
+ENTERED, RAISED = "entered", "raised"
+"""Ends of calls of Pythons, beside those of other functions: it goes on; and it is no call, but an exception in one."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,11 +99,29 @@ def output(path: str | None, content: bytes) -> None:
 
 def slices(kept: TracedCalls) -> Iterator[perfetto.Slice]:
     """The last calls, as Perfetto shows them."""
-    for call in kept.calls:
-        yield a_slice(
+    go_on = _that_go_on(kept)
+    for place, call in enumerate(kept.calls):
+        made = a_slice(
             printable(kept.functions[call.function].name, _LONGEST), call.pid, call.tid, call.time, call.seconds,
             call.end, call.arguments, call.result,
         )  # fmt: skip
+        yield dataclasses.replace(made, goes_on=True) if place in go_on else made
+
+
+def _that_go_on(kept: TracedCalls) -> set[int]:
+    """Places of calls that had not ended: none of their thread that began later is outside of them."""
+    found: set[int] = set()
+    least: dict[tuple[int, int], int] = {}  # depth by process and thread
+    for place in sorted(range(len(kept.calls)), key=lambda place: (kept.calls[place].time, place), reverse=True):
+        call = kept.calls[place]
+        thread = call.pid, call.tid
+        if call.end == RAISED:  # no call
+            continue
+        is_outside = call.depth < least.get(thread, call.depth + 1)
+        if call.end == ENTERED and is_outside and not kept.functions[call.function].truths["EntriesAlone"]:
+            found.add(place)
+        least[thread] = min(call.depth, least.get(thread, call.depth))
+    return found
 
 
 def a_slice(
@@ -114,6 +135,9 @@ def a_slice(
     result: str | None,
 ) -> perfetto.Slice:
     """A call, whose times are epoch seconds and seconds; texts are escaped."""
+    if end == RAISED:
+        name = printable(f"{result} in {name}", _LONGEST)
+        return perfetto.Slice(name, pid, tid, round(when * 1e9), None, category=perfetto.EXCEPTION)
     said = [(f"argument {at}", each) for at, each in enumerate(arguments or (), 1)]
     said += [("result", result)] if result is not None else []
     said += [("end", end)]

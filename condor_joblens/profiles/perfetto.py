@@ -1,10 +1,12 @@
 """Calls as Perfetto reads them (https://ui.perfetto.dev): its own trace format, a track for each thread.
 
-Each call is a slice. One that was unwound has a beginning alone: when it ended is not known.
+Each call is a slice, which goes on to the end of the picture if the call does. One that was unwound is a moment: when
+it ended is not known. So is an exception. Times are UTC, if one chooses that in Perfetto's menu.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Optional
@@ -15,7 +17,9 @@ SUFFIX = ".pftrace"
 
 _SEQUENCE = 1
 _BEGIN, _END, _INSTANT = 1, 2, 3  # TrackEvent.Type
+_REALTIME, _BOOTTIME = 1, 6  # BuiltinClock; times of packets are taken for the latter
 _MOST_TRACKS = 100_000
+FUNCTION, EXCEPTION = "function", "exception"
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Slice:
     begun_ns: int  # since the epoch
     took_ns: Optional[int]  # None: its end is not known
     details: tuple[tuple[str, str], ...] = ()
+    goes_on: bool = False  # all that begins later in its thread is within it
+    category: str = FUNCTION
 
 
 class Perfetto:
@@ -37,6 +43,7 @@ class Perfetto:
         """`job` is what its processes are called."""
         self._job = job
         self._known: set[int] = set()
+        self._has_time = False
 
     def packets(self, slices: Iterable[Slice]) -> Iterator[bytes]:
         """Those of all slices, which come in any order.
@@ -49,18 +56,27 @@ class Perfetto:
         for each in slices:
             tracks.setdefault(_track(each.pid, each.tid), []).append(each)
         for track, found in tracks.items():
+            yield from self._time(found[0])
             yield from self._tracks(found[0])
-            open_until: list[int] = []
+            open_until: list[float] = []
             for each in sorted(found, key=lambda each: (each.begun_ns, -(each.took_ns or 0))):
                 while open_until and open_until[-1] <= each.begun_ns:
                     yield _event(open_until.pop(), track, _END)
-                if each.took_ns is None:
+                if each.took_ns is None and not each.goes_on:
                     yield _event(each.begun_ns, track, _INSTANT, each)
                     continue
                 yield _event(each.begun_ns, track, _BEGIN, each)
-                open_until.append(min([each.begun_ns + each.took_ns, *open_until[-1:]]))
-            while open_until:
+                ends = math.inf if each.took_ns is None else each.begun_ns + each.took_ns
+                open_until.append(min([ends, *open_until[-1:]]))
+            while open_until and open_until[-1] < math.inf:
                 yield _event(open_until.pop(), track, _END)
+
+    def _time(self, each: Slice) -> Iterator[bytes]:
+        """Once: times are those of a clock on the wall."""
+        if not self._has_time:
+            self._has_time = True
+            clocks = (data(1, number(1, clock) + number(2, each.begun_ns)) for clock in (_BOOTTIME, _REALTIME))
+            yield _packet(data(6, b"".join(clocks)))
 
     def _tracks(self, each: Slice) -> Iterator[bytes]:
         process, thread = _track(each.pid, 0), _track(each.pid, each.tid)
@@ -74,12 +90,12 @@ class Perfetto:
             yield _packet(data(60, number(1, thread) + number(5, process) + data(4, words)))
 
 
-def _event(at_ns: int, track: int, type: int, each: Slice | None = None) -> bytes:
+def _event(at_ns: float, track: int, type: int, each: Slice | None = None) -> bytes:
     event = number(9, type) + number(11, track)
     if each is not None:
-        event += _text(22, "function") + _text(23, each.name)
+        event += _text(22, each.category) + _text(23, each.name)
         event += b"".join(data(4, _text(10, name) + _text(6, value)) for name, value in each.details)
-    return _packet(number(8, at_ns) + data(11, event))
+    return _packet(number(8, int(at_ns)) + data(11, event))
 
 
 def _packet(fields: bytes) -> bytes:

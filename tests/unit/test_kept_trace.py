@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from condor_joblens.control import SOCKET
 from condor_joblens.control.stream import Stream
 from condor_joblens.control.verbs import Request
 from condor_joblens.profiles import perfetto, protobuf, trace_page, traced_calls
+from condor_joblens.profiles.traced_calls import Call
 from condor_joblens.shm.artifacts import ArtifactLimits, ArtifactWriter
 
 
@@ -148,7 +150,10 @@ def test_perfettos_own_schema_reads_it() -> None:
     made = perfetto.Perfetto("12.0")
     packets = b"".join(made.packets(kept_trace.slices(traced_calls.decode(content()))))
     trace = Trace.FromString(packets)
-    process, thread, begin, thrown, end = trace.packet
+    time, process, thread, begin, thrown, end = trace.packet
+    assert {clock.clock_id: clock.timestamp for clock in time.clock_snapshot.clocks} == dict.fromkeys(
+        (time.clock_snapshot.Clock.REALTIME, time.clock_snapshot.Clock.BOOTTIME), thrown.timestamp
+    )
     assert process.track_descriptor.process.process_name == "job 12.0"
     assert (thread.track_descriptor.thread.pid, thread.track_descriptor.thread.tid) == (71, 72)
     assert thread.track_descriptor.parent_uuid == process.track_descriptor.uuid
@@ -163,6 +168,39 @@ def test_perfettos_own_schema_reads_it() -> None:
     ]
     assert begin.track_event.name == "main_loop" and end.timestamp - begin.timestamp == 500_000_000
     assert begin.track_event.track_uuid == thread.track_descriptor.uuid
+
+
+def test_perfetto_shows_which_calls_go_on_and_exceptions_by_their_names() -> None:
+    """As of a Python that was killed, and of one that is recorded in bursts: what was in an earlier one may be over."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    def call(when: int, tid: int, depth: int, end: str, took: float | None = None, result: str | None = None) -> Call:
+        return Call(when, 5, tid, 0, None, end, took, result, depth)
+
+    calls = [
+        *(call(1, 7, 0, "entered"), call(2, 7, 1, "returned", 1.0), call(4, 7, 1, "entered")),
+        call(5, 7, 1, "raised", None, "KeyError at line 12"),
+        *(call(1, 8, 0, "entered"), call(3, 8, 0, "returned", 0.5), call(4, 8, 0, "unwound")),
+    ]
+    kept = traced_calls.decode(content())
+    kept = dataclasses.replace(kept, calls=calls)
+    trace = Trace.FromString(b"".join(perfetto.Perfetto("12.0").packets(kept_trace.slices(kept))))
+    found = {7: [], 8: []}  # type: ignore[var-annotated]
+    for packet in trace.packet:
+        if packet.HasField("track_event"):
+            event = packet.track_event
+            kind = event.Type.Name(event.type).removeprefix("TYPE_").removeprefix("SLICE_")
+            found[event.track_uuid & 255].append((packet.timestamp // 1_000_000_000, kind, *event.categories))
+            if event.categories == ["exception"]:
+                assert event.name == f"KeyError at line 12 in {kept.functions[0].name}"
+    function = "function"
+    assert found[7] == [
+        *((1, "BEGIN", function), (2, "BEGIN", function), (3, "END"), (4, "BEGIN", function)),
+        (5, "INSTANT", "exception"),
+    ]
+    assert found[8] == [
+        *((1, "INSTANT", function), (3, "BEGIN", function), (3, "END"), (4, "INSTANT", function)),
+    ]
 
 
 def test_perfetto_sees_each_end_with_its_begin() -> None:
