@@ -6,6 +6,7 @@
 #include "compat.bpf.h"
 #include "joblens.h"
 
+enum { FIRST_PID_NAMESPACE = 0xEFFFFFFC };	/* PROC_PID_INIT_INO of include/linux/proc_ns.h: all tasks are in it */
 enum { MAX_PID_NAMESPACES = 4 };	/* one in another, that are looked through for the agent's */
 
 /* The id of a thread in the pid namespace with this inode; of a process, that of its leader. 0 where it lives outside. */
@@ -16,6 +17,8 @@ static __always_inline u32 pid_in(u32 namespace_inode, struct task_struct *task)
 
 	if (!pid)
 		return 0;
+	if (namespace_inode == FIRST_PID_NAMESPACE)
+		return MEMBER(task, pid);
 	if (MEMBER(pid, numbers[0].ns, ns.inum) == namespace_inode)
 		return MEMBER(pid, numbers[0].nr);
 	level = MEMBER(pid, level);

@@ -254,7 +254,7 @@ def _tracers(log: Callable[[str], None], watch: Watch) -> ProcessStarter | None:
     if user is None:
         return None
     try:
-        return ProcessStarter("traces", "-", user.pw_uid, user.pw_gid, TRACES, watch, have_children=True)
+        return ProcessStarter("traces", "1", user.pw_uid, user.pw_gid, TRACES, watch, have_children=True)
     except JobLensError as error:
         log(f"{error}; no function is traced")
         return None

@@ -21,7 +21,7 @@ from condor_joblens.model import trace_spec as specs
 from condor_joblens.profiling import demangle
 from condor_joblens.profiling.elf import Elf, ElfError
 from condor_joblens.tracing import shell_file
-from condor_joblens.tracing.answers import wait_for
+from condor_joblens.tracing.answers import deadline, wait_for
 from condor_joblens.tracing.exits import ENTRY, JUMP, LEAVE, RETURN, Place
 from condor_joblens.tracing.functions import MOST_FUNCTIONS, MOST_PLACES, Found, Function, find
 
@@ -81,7 +81,7 @@ def _answer(channel: socket.socket, file: int, spec: str) -> None:
     if kept[0] > 0:
         os.close(0)  # the trace's own channel
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS)))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(deadline(SECONDS)), int(deadline(SECONDS))))
     privilege.keep_only(())
     privilege.not_dumpable()
     seccomp.allow_only(_CALLS)
@@ -98,7 +98,7 @@ def _answer(channel: socket.socket, file: int, spec: str) -> None:
 
 
 def _receive(channel: socket.socket, meanwhile: Callable[[], None] | None) -> dict[str, Any]:
-    until, said = time.monotonic() + SECONDS, bytearray()
+    until, said = time.monotonic() + deadline(SECONDS), bytearray()
     while True:
         try:
             wait_for(channel, max(0.0, until - time.monotonic()), meanwhile)

@@ -11,7 +11,7 @@ from typing import Any
 
 from condor_joblens.common import descriptors
 from condor_joblens.profiling.program_files import MOST_ANSWER, MOST_FILES
-from condor_joblens.tracing.answers import wait_for
+from condor_joblens.tracing.answers import deadline, wait_for
 
 ANSWER_SECONDS = 12.0
 """For so long it may take for an answer; it gives up before that."""
@@ -66,7 +66,7 @@ class Opener:
 
     def _answer(self) -> tuple[dict[str, Any], list[int]]:
         try:
-            wait_for(self._channel, ANSWER_SECONDS, self.meanwhile)
+            wait_for(self._channel, deadline(ANSWER_SECONDS), self.meanwhile)
             packet, given = descriptors.receive(self._channel, MOST_ANSWER, MOST_FILES)
             answer = json.loads(packet) if packet else None
             if isinstance(answer, dict):

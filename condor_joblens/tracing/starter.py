@@ -1,7 +1,8 @@
 """The process that starts traces: it alone can attach probes, and keeps CAP_BPF and CAP_PERFMON for that.
 
-joblensd starts it while it still is root: `python -m condor_joblens.tracing.starter UID GID -`, with a socket as
-descriptor 0. For each trace it forks a child (child.py), which ends by itself, by SIGALRM if it has to.
+joblensd starts it while it still is root: `python -m condor_joblens.tracing.starter UID GID TIMES`, with a socket as
+descriptor 0. Deadlines are TIMES as long as they say: 1, but for tests on an emulated CPU. For each trace it forks a
+child (child.py), which ends by itself, by SIGALRM if it has to.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from condor_joblens.common import descriptors, own_process, privilege, seccomp
 from condor_joblens.common.starter import SERVES, Starter, serve
 from condor_joblens.tracer import map_layout
-from condor_joblens.tracing import child, file_reader, probes
+from condor_joblens.tracing import answers, child, file_reader, probes
 
 CAPABILITIES = ("CAP_BPF", "CAP_PERFMON")
 MOST_REQUEST = 16_384
@@ -99,6 +100,7 @@ def main(arguments: list[str]) -> int:
     """Serves until joblensd closes the socket; exit code 0 then."""
     own_process.ignore_signals()
     uid, gid = int(arguments[0]), int(arguments[1])
+    answers.be_patient(float(arguments[2]))
     sys.dont_write_bytecode = True
     privilege.become_with(uid, gid, CAPABILITIES)
     file_reader.warm_up()

@@ -38,7 +38,7 @@ class Traces:
         self.slot, self.folder = slot, folder
         self._recorder: Recorder | None = None
         self._lookers = ProcessStarter("looks", ALLOWED.encode(), OWN, OWN, "condor_joblens.profiling.starter")
-        self._tracers = ProcessStarter("traces", "-", TRACER, TRACER, "condor_joblens.tracing.starter")
+        self._tracers = ProcessStarter("traces", str(PATIENCE), TRACER, TRACER, "condor_joblens.tracing.starter")
 
     def close(self) -> None:
         self._lookers.close()
