@@ -202,7 +202,8 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) 
     changed(hub, "kept/older", "ALTER TABLE samples MODIFY SETTING min_bytes_for_wide_part = 1")
     changed(hub, "kept/older", "ALTER TABLE samples RESET SETTING skip_empty_columns_on_insert")
     changed(hub, "kept/older", "ALTER TABLE events DROP COLUMN Sink")
-    changed(hub, "kept/older", "DROP TABLE live")
+    for table in ("live", "live_numbers", "live_servers"):
+        changed(hub, "kept/older", f"DROP TABLE {table}")
     done = care(hub, "migrate", folder="kept/older")
     assert done.returncode == 0 and "it was 0" in done.stdout, done.stderr
     again = care(hub, "migrate", folder="kept/older")
@@ -213,7 +214,18 @@ def test_an_older_store_is_migrated_and_a_newer_one_refused_in_a_line(hub: Hub) 
     assert "vertical_merge_algorithm_min_rows_to_activate = 32768" in made
     assert "skip_empty_columns_on_insert = 1" in made
     assert "`Sink`" in (hub.folder / "kept/backup-3/store/metadata/default/events.sql").read_text()
-    assert content_of(hub, "kept/older", "live") == {"live": content(hub.ask)["live"]}
+    lived = ("live", "live_numbers", "live_servers")
+    now = content(hub.ask)
+    assert content_of(hub, "kept/older", *lived) == {name: now[name] for name in lived}
+
+    for change in (
+        "TRUNCATE TABLE versions",
+        "INSERT INTO versions VALUES (3, 0)",
+        *map("DROP TABLE {}".format, lived[1:]),
+    ):
+        changed(hub, "kept/older", change)
+    assert "it was 3" in care(hub, "migrate", folder="kept/older").stdout
+    assert content_of(hub, "kept/older", *lived) == {name: now[name] for name in lived}
 
     changed(hub, "kept/older", "INSERT INTO versions VALUES (99, 0)")
     for done in (care(hub, "migrate", folder="kept/older"), own_hub(hub, "kept/older")):
@@ -230,8 +242,9 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
     for path, words in (("/jobs", {"owner": "azebra"}), (f"/job/{urllib.parse.quote(job(0) + '#1', safe='')}", {})):
         assert ask(hub, "adam", path, **words)[0] == 200
     assert "Annika" in care(hub, "audit", program="access_command").stdout
-    nobodys = ("hours", "touched_hours", "health", "machines")
+    nobodys = ("hours", "live_numbers", "touched_hours", "health", "machines")
     assert all(of(hub, job(0))[table.name] for table in TABLES if table.name not in nobodys)
+    assert len(hub.ask("SELECT DISTINCT Schedd FROM live_numbers WHERE Owner = 'azebra'")) == 2
     equal = of(hub, job(2), "FINAL")
 
     done = care(hub, "forget", "Annika", "--people", str(hub.people))
@@ -253,7 +266,9 @@ def test_of_a_forgotten_person_nothing_is_found(hub: Hub, place: Path) -> None:
     assert re.search(r" [1-9] rows of hours", done.stdout), done.stdout
 
     assert not any(of(hub, job(0)).values()) and of(hub, job(2), "FINAL") == equal
-    assert hub.ask("SELECT DISTINCT Schedd FROM hours WHERE Owner = 'azebra'") == [{"Schedd": "other.example.org"}]
+    for table in ("hours", "live_numbers"):
+        whose = hub.ask(f"SELECT DISTINCT Schedd FROM {table} WHERE Owner = 'azebra'")
+        assert whose == [{"Schedd": "other.example.org"}]
     assert ask(hub, "annika", "/jobs.json")[0] == 401 and ask(hub, "bob", "/jobs.json", state="all")[1]["count"] == 1
     until(lambda: session.open(f"{hub.pages}/login").status == 200, "the pages")
     assert "Annika" not in hub.people.read_text() and "Bob" in hub.people.read_text()

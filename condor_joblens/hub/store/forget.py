@@ -14,7 +14,7 @@ from condor_joblens.hub.store import schema
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.store.mutations import wait_until_done
 
-_WITH_OWNER = (schema.SAMPLES, schema.JOBS, schema.LATEST, schema.LIVE)
+_WITH_OWNER = (schema.SAMPLES, schema.JOBS, schema.LATEST, schema.LIVE, schema.LIVE_SERVERS)
 
 _ROUNDS = 3
 """Of a job that still runs, rows come for ever."""
@@ -84,7 +84,10 @@ class Forgetter:
             schema.FAILED_ENDS.name: f"Run IN ({runs})",
             schema.READINGS.name: f"Run IN ({runs})",
             schema.SERVER_READINGS.name: f"Run IN ({runs})",
-            schema.HOURS.name: self._any(lambda owner, at: f"({self._is(owner, 'Owner')} AND Schedd = {at})"),
+            **{
+                table.name: self._any(lambda owner, at: f"({self._is(owner, 'Owner')} AND Schedd = {at})")
+                for table in (schema.HOURS, schema.LIVE_NUMBERS)
+            },
         }
         return {**found, **{table.name: mine for table in (schema.JOB_EVENTS, schema.JOB_STATES, *_WITH_OWNER)}}
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from condor_joblens.hub.store.schema import LATEST, LIVE_DAYS, live_filled
+from condor_joblens.hub.store.schema import (
+    LATEST,
+    LIVE_DAYS,
+    LIVE_NUMBERS,
+    LIVE_SERVERS,
+    NUMBERS_OF_LIVE,
+    SERVERS_OF_LIVE,
+    live_filled,
+)
 
 TABLE = "versions"
 """One row for each step that was made whole."""
@@ -39,10 +47,13 @@ def _filled_later(there: Collection[str]) -> list[str]:
     return []
 
 
-STEPS: tuple[Callable[[Collection[str]], list[str]], ...] = (_few_files, _by_columns, _filled_later)
+STEPS: tuple[Callable[[Collection[str]], list[str]], ...] = (
+    *(_few_files, _by_columns, _filled_later),
+    _filled_later,  # nor of their numbers
+)
 """The step at place N makes version N + 1 of version N. Each is given the names of the tables that are there."""
 
-_LIVE_SINCE = 3
+_LIVE_SINCE, _NUMBERS_SINCE = 3, 4
 
 VERSION = len(STEPS)
 
@@ -60,6 +71,9 @@ def statements(version: int | None, there: Collection[str]) -> list[str]:
 
 def filling(version: int | None) -> list[str]:
     """What fills tables that an older hub did not have, when they and their views are there: so no row is missed."""
-    if version is None or version >= _LIVE_SINCE:
+    if version is None or version >= _NUMBERS_SINCE:
         return []
+    if version >= _LIVE_SINCE:
+        tables = ((LIVE_NUMBERS, NUMBERS_OF_LIVE), (LIVE_SERVERS, SERVERS_OF_LIVE))
+        return [f"INSERT INTO {table.name} {rows}" for table, rows in tables]
     return [live_filled(LATEST.name, f"Time > toUnixTimestamp(now()) - {86400 * LIVE_DAYS}")]

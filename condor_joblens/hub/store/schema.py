@@ -131,7 +131,7 @@ how seldom its node's sink takes a run's samples: JOBLENS_SINK_HUB_PERIOD, 0 for
 
 _RUN = {**_EVERY, **{field.record_name: _field_type(field) for field in FIELDS}, **_LISTS, **_ADDED, **_groups()}
 _OF_RUN = ("GlobalJobId", "Run", "Node", "RunNumber", "Sequence", "Id")
-_OF_FEW = ("Type", "Node", "Level", "Owner", "AccountingGroup", "Vo")
+_OF_FEW = ("Type", "Node", "Level", "Owner", "AccountingGroup", "Vo", "Schedd")
 """Columns in which many runs have the same text."""
 
 SAMPLES = Table("samples", _RUN, _OF_RUN, DAYS)
@@ -214,6 +214,59 @@ def live_filled(table: str, where: str) -> str:
     columns = ", ".join(f"`{name}`" for name in LIVE.columns)
     return f"INSERT INTO {LIVE.name} ({columns}) {live_rows(table)} WHERE {where}"
 
+
+IDLE_SECONDS = 600.0
+NEARLY = 0.95
+"""Of the memory that a job may have."""
+
+SUSPECT = (
+    f"ifNull(Level != 'off' AND (Hang.Suspected > 0 OR Cpu.IdleSeconds > {IDLE_SECONDS} OR "
+    f"(Memory.LimitBytes > 0 AND Memory.CgroupBytes > {NEARLY} * Memory.LimitBytes)), 0)"
+)
+"""What pages say of a run whose numbers come (hub/web/health.py). Who changes it makes the view of the table below
+anew, by a step of migrations."""
+
+_COUNTED = {
+    **{name: name for name in ("RunHash", "Node", "JobHash", "Version", "Type", "Time", "StartTime", "UpdateTime")},
+    "PeriodSeconds": "greatest(ifNull(PeriodSeconds, 0), SinkPeriodSeconds)",
+    "Schedd": "splitByChar('#', GlobalJobId)[1]",
+    **{name: name for name in ("Owner", "AccountingGroup", "RequestCpus", "RequestMemoryBytes")},
+    **{path: f"`{path}`" for path in ("Cpu.RecentCores", "Memory.ResidentBytes")},
+    **{path: f"`{path}`" for path in ("Io.CallReadBytes", "Io.CallWriteBytes")},
+    **{"IsHanging": "ifNull(Hang.Suspected, 0) > 0", "IsSuspect": SUSPECT},
+}
+_COUNTED_TYPES = {
+    **{"PeriodSeconds": "Float64", "Schedd": "LowCardinality(String)"},
+    **dict.fromkeys(("IsHanging", "IsSuspect"), "Bool"),
+}
+LIVE_NUMBERS = Table(
+    "live_numbers",
+    {name: _COUNTED_TYPES.get(name) or LIVE.columns[name] for name in _COUNTED},
+    LIVE.key,
+    LIVE_DAYS,
+    "Version",
+    wide_bytes=1 << 20,
+)
+"""Of LIVE, what is summed and sorted over all runs, and no text that differs from run to run. To read a column of all
+of them takes a third of LIVE's time, in which blocks are small."""
+
+NUMBERS = (
+    f"(SELECT *, concat(toString(Schedd), '#') AS GlobalJobId, 0 AS SinkPeriodSeconds FROM {LIVE_NUMBERS.name} FINAL)"
+)
+"""The newest of each run. PeriodSeconds is the sink's, too; and of GlobalJobId, no more than the schedd is known."""
+
+NUMBERS_OF_LIVE = f"SELECT {', '.join(f'{how} AS `{name}`' for name, how in _COUNTED.items())} FROM {LIVE.name}"
+
+_OF_ASKER = ("RunHash", "Node", "JobHash", "Version", "Type", "Time", "StartTime", "UpdateTime", "PeriodSeconds",
+             "SinkPeriodSeconds", "Run", "RunNumber", "GlobalJobId", "JobId", "Owner", "AccountingGroup",
+             "Servers")  # fmt: skip
+LIVE_SERVERS = Table(
+    "live_servers", {name: LIVE.columns[name] for name in _OF_ASKER}, LIVE.key, LIVE_DAYS, "Version", wide_bytes=1 << 20
+)
+"""Of LIVE, the rows with file servers, which few runs have. One whose newest record has none any more, as a policy may
+want it, is there until its numbers count as silent."""
+
+SERVERS_OF_LIVE = f"SELECT {', '.join(_OF_ASKER)} FROM {LIVE.name} WHERE Servers != ''"
 
 READING_SECONDS = 360
 """One reading of a run's memory is kept in each such time: it is what leaks are found by, for all runs at once."""
@@ -345,7 +398,8 @@ MACHINES = Table(
 """Machines as the pool's collector has them: the newest answer (hub/ingest/collector.py). Version is HTCondor's."""
 
 TABLES = (
-    *(SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, LIVE, READINGS, SERVER_READINGS),
+    *(SAMPLES, JOBS, EVENTS, HEALTH, OTHERS, DOUBTED, LATEST, LIVE, LIVE_NUMBERS, LIVE_SERVERS),
+    *(READINGS, SERVER_READINGS),
     *(FAILED_ENDS, HOURS, TOUCHED_HOURS, JOB_EVENTS, JOB_STATES, MACHINES),
 )
 BY_TYPE = {"sample": SAMPLES, "job": JOBS, "event": EVENTS, "health": HEALTH, "job_event": JOB_EVENTS}
@@ -362,6 +416,7 @@ def views(anew: bool) -> list[str]:
         for table in (SAMPLES, JOBS)
     ]
     made += [(f"live_of_{table.name}", LIVE, live_rows(table.name)) for table in (SAMPLES, JOBS)]
+    made += [("numbers_of_live", LIVE_NUMBERS, NUMBERS_OF_LIVE), ("servers_of_live", LIVE_SERVERS, SERVERS_OF_LIVE)]
     made.append(("job_states_of_events", JOB_STATES, f"SELECT * FROM {JOB_EVENTS.name}"))
     made.append(("readings_of_samples", READINGS, READINGS_OF_SAMPLES))
     for table in (SAMPLES, JOBS):

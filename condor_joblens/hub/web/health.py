@@ -6,17 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from condor_joblens.hub.store.schema import IDLE_SECONDS, NEARLY
 from condor_joblens.hub.web.states import patience
-
-IDLE_SECONDS = 600.0
-NEARLY = 0.95
-"""Of the memory that a job may have."""
-
-SUSPECT = (
-    f"ifNull(Level != 'off' AND (Hang.Suspected > 0 OR Cpu.IdleSeconds > {IDLE_SECONDS} OR "
-    f"(Memory.LimitBytes > 0 AND Memory.CgroupBytes > {NEARLY} * Memory.LimitBytes)), 0)"
-)
-"""`health` says so of a run whose numbers come, as the store reckons it."""
 
 
 def health(run: Mapping[str, Any], now: float) -> tuple[str, str]:

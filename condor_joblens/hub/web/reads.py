@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from condor_joblens.hub.store.client import Store
-from condor_joblens.hub.store.schema import DAYS, LATEST, LIVE, LIVE_METRICS
+from condor_joblens.hub.store.schema import DAYS, LATEST, LIVE, LIVE_METRICS, NUMBERS, SUSPECT
 from condor_joblens.hub.web import filters, states
 from condor_joblens.hub.web.ended import with_code
 from condor_joblens.hub.web.failures import WINDOW
 from condor_joblens.hub.web.gaps import gaps
-from condor_joblens.hub.web.health import SUSPECT, health
+from condor_joblens.hub.web.health import health
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.picked import BY_PATH
 from condor_joblens.hub.web.who_sees import OF_GROUP, OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Seen, visible
@@ -96,8 +96,12 @@ _LIVE_KEY = ("RunHash", "Node", "JobHash")
 _MOST_NUMBERS = 1500
 """Of runs, in a question, which is a line of HTTP."""
 
-_SORTS_BY_NUMBERS = ("cores", "memory", "read", "written")
-"""Those of SORTS in which it does not matter how runs are ordered that have the same."""
+_LIVE_SORTS = {
+    **{"started": "StartTime", "updated": "UpdateTime", "cores": "Cpu.RecentCores", "memory": "Memory.ResidentBytes"},
+    **{"read": "Io.CallReadBytes", "written": "Io.CallWriteBytes", "owner": "Owner", HEALTH: "IsSuspect"},
+}
+"""Of runs whose numbers come, those orders that their numbers tell. Runs that have the same are in any order, which
+stays the same."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +256,7 @@ class Reader:
         # of few of them `latest` tells as soon: its key begins with a job's schedd
         is_of_all = self.sees_others and not words and not any(exact.values())
         table = _table(state, exact, name) if is_of_all else LATEST.name
-        if table == LIVE.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
+        if table == LIVE.name and (name in BY_PATH or name in _LIVE_SORTS):
             then = "RunHash"
         # which first and how many there are, by few columns of all runs; then all columns of these
         named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
@@ -260,7 +264,12 @@ class Reader:
         question = _Question(f"{self.own} AS IsMine, {named}", where, ordered, most, page)
         found = f"{self._columns()}{''.join(picked)}"
         if table == LIVE.name:
-            keys, count = self._first_live(question, values)
+            if name in _LIVE_SORTS:
+                ordered = f"{_LIVE_SORTS[name]} {way} NULLS LAST, RunHash"
+                question = _Question(f"{self.own} AS IsMine", self._live_states()[state], ordered, most, page)
+                keys, count = self._first_live(question, {}, NUMBERS)
+            else:
+                keys, count = self._first_live(question, values, f"{LIVE.name} FINAL")
             if _table(state, exact, *columns) == LIVE.name:
                 rows = self._of_live(keys, found)
             else:
@@ -283,13 +292,18 @@ class Reader:
             **self._own_values,
         )
 
-    def _first_live(self, asked: _Question, values: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
-        """The same of LIVE.
+    def _live_states(self) -> dict[str, str]:
+        """A word of LIVES -> the condition on NUMBERS."""
+        running = states.running(self.now)
+        return dict(zip(LIVES, (running, f"({running} AND IsSuspect)", f"({running} AND IsHanging)")))
+
+    def _first_live(self, asked: _Question, values: Mapping[str, Any], table: str) -> tuple[list[dict[str, Any]], int]:
+        """The same of LIVE, or of NUMBERS: keys of LIVE.
 
         A run of which two nodes tell is one, but there is next to none. To put all rows in order, for leaving one out,
         takes more than to count runs and to find the first ones. So that is done where there are some.
         """
-        of_these = f"FROM {LIVE.name} FINAL WHERE {asked.where}"
+        of_these = f"FROM {table} WHERE {asked.where}"
         (found,) = self.ask(
             f"WITH {asked.named} SELECT count() AS n, uniqExact(RunHash) AS runs {of_these}",
             **values,
@@ -450,9 +464,9 @@ class Reader:
     def jobs_of_node(self, node: str, most: int) -> list[dict[str, Any]]:
         """What runs there, and he may see; those with most cores first."""
         keys = self.ask(
-            f"SELECT {', '.join(_LIVE_KEY)} FROM {LIVE.name} FINAL "
+            f"SELECT {', '.join(_LIVE_KEY)} FROM {NUMBERS} "
             f"WHERE {states.running(self.now)} AND Node = {{node:String}} AND {self.scope} "
-            f"ORDER BY {_NUMBERS['Cores']} DESC NULLS LAST, Run LIMIT {most}",
+            f"ORDER BY {_NUMBERS['Cores']} DESC NULLS LAST, RunHash LIMIT {most}",
             node=node,
         )
         return [self._shown(row) for row in self._of_live(keys, self._columns())]

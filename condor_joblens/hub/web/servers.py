@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from condor_joblens.hub.store.schema import LIVE, SERVER_PLACE, SERVER_READINGS, SERVER_SECONDS, WHOSE
+from condor_joblens.hub.store.schema import LIVE, LIVE_SERVERS, SERVER_PLACE, SERVER_READINGS, SERVER_SECONDS, WHOSE
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.ended import ASKED, HAS_FAILED, by_cause, cause_columns, with_codes
 from condor_joblens.hub.web.reads import Reader
@@ -109,8 +109,7 @@ def _now(reader: Reader, where: str = "1", lists: str = "Servers != ''") -> str:
     newest = (
         f"SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, Time - {LEAST_SECONDS} AS Before, {names}, "
         f"{WHOSE} AS Whose FROM (WITH {reader.own} AS IsMine SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, "
-        f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM {LIVE.name} FINAL "
-        f"PREWHERE RunHash IN (SELECT RunHash FROM {LIVE.name} WHERE {lists} AND {states.running(reader.now)}) "
+        f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM {LIVE_SERVERS.name} FINAL "
         f"WHERE {states.running(reader.now)} AND {lists} AND {reader.scope} AND {reader.sees(Seen.WORDS)}) "
         f"WHERE Name != '' AND {where}"
     )

@@ -6,11 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
-from condor_joblens.hub.store.schema import CONTRADICTS, LIVE
+from condor_joblens.hub.store.schema import CONTRADICTS, NUMBERS
 from condor_joblens.hub.web import pool, states
 from condor_joblens.hub.web.ended import ASKED, CLUSTER, HAS_FAILED, cause, cause_columns, last_records, with_codes
 from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
-from condor_joblens.hub.web.health import SUSPECT
 from condor_joblens.hub.web.nodes import failing_nodes, silent_nodes
 from condor_joblens.hub.web.reads import Reader
 from condor_joblens.hub.web.servers import servers
@@ -108,11 +107,10 @@ def _live_question(reader: Reader, day: float, *, of_runs: bool) -> str:
     parts += ["count() AS Rows", "uniqExact(RunHash) AS All"]
     return (
         f"SELECT {', '.join(parts)} FROM (SELECT RunHash, Owner, Node, Cpu.RecentCores AS Cores, "
-        f"Memory.ResidentBytes AS Bytes, ifNull(Hang.Suspected, 0) > 0 AS Hangs, {SUSPECT} AS IsSuspect, "
-        "RequestCpus, RequestMemoryBytes, "
+        "Memory.ResidentBytes AS Bytes, IsHanging AS Hangs, IsSuspect, RequestCpus, RequestMemoryBytes, "
         f"{reader.near} AS IsOwn, {states.running(reader.now)} AS Runs, Runs AND IsOwn AS Mine, "
         f"Time >= {day} AND {states.silent(reader.now)} AS RunsSilent, RunsSilent AND IsOwn AS MineSilent "
-        f"FROM {LIVE.name} FINAL WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
+        f"FROM {NUMBERS} WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
     )
 
 
