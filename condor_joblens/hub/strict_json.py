@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 _quick: Callable[[bytes], Any] | None
 _quick_text: Callable[[Any], bytes] | None
 try:
@@ -38,12 +40,21 @@ DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 """Its `decode` raises ValueError, and RecursionError if a text is nested too deep."""
 
 
-def decoded(text: bytes) -> Any:
-    """What a text says; integers above 64 bits may be floats.
+def has_deep_line(lines: bytes) -> bool:
+    """Whether a line of it has so many brackets that it might be nested too deep."""
+    codes = np.frombuffer(lines, np.uint8)
+    opened = np.flatnonzero((codes | 0x20) == ord("{"))  # [ becomes { by that bit
+    ends = np.flatnonzero(codes == ord("\n"))
+    before = np.searchsorted(opened, np.append(ends, len(lines)))
+    return bool((np.diff(before, prepend=0) >= _DEEP).any())
+
+
+def decoded(text: bytes, is_flat: bool = False) -> Any:
+    """What a text says; integers above 64 bits may be floats. is_flat: that of its brackets is known.
 
     Raises ValueError, and RecursionError if it is nested too deep.
     """
-    if _quick is not None and text.count(b"{") + (text.count(b"[") if b"[" in text else 0) < _DEEP:
+    if _quick is not None and (is_flat or text.count(b"{") + text.count(b"[") < _DEEP):
         try:
             return _quick(text)
         except ValueError:  # whose words say less

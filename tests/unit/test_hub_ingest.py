@@ -341,6 +341,13 @@ def test_what_python_refuses_no_quicker_library_takes(text: bytes) -> None:
             read_it(text)
 
 
+def test_a_line_of_many_brackets_is_known_among_others() -> None:
+    flat, deep = b'{"a": [{"b": 1}, {}]}', b'{"a":' * 150 + b"[" * 50 + b"]" * 50 + b"}" * 150
+    assert not strict_json.has_deep_line(b"") and not strict_json.has_deep_line(b"\n".join([flat] * 1000))
+    for lines in (deep, b"\n" + deep, deep + b"\n", b"\n".join([flat, deep, flat])):
+        assert strict_json.has_deep_line(lines)
+
+
 def test_both_read_the_same() -> None:
     for text in (
         b' {"a": [1, -2.5, "x\\u00e9", null, true], "a": {"b": 0.1}} \r',

@@ -15,7 +15,7 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.tokens import NODE, Who
 from condor_joblens.hub.ingest import job_events
 from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOB_EVENTS, JOBS, OTHERS, QUEUE_DAYS, Table
-from condor_joblens.hub.strict_json import decoded, encoded
+from condor_joblens.hub.strict_json import decoded, encoded, has_deep_line
 from condor_joblens.model.metrics import SCHEMA
 
 _library: Any = zlib
@@ -114,32 +114,41 @@ def read(lines: bytes, node: str, now: float | None = None, period: float = 0.0,
         job = _text(record, "GlobalJobId")
         return "" if job_events.is_of(job, node) else "it is of another schedd's job"
 
+    is_flat = not has_deep_line(lines)
     for position, line in enumerate(those):
-        take(found, position, line, why_not, clock, period)
+        take(found, position, line, why_not, clock, period, is_flat)
     return found
 
 
 def take(
-    found: Post, position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], now: float, period: float = 0.0
+    found: Post,
+    position: int,
+    line: bytes,
+    why_not: Callable[[dict[str, Any]], str],
+    now: float,
+    period: float = 0.0,
+    is_flat: bool = False,
 ) -> None:
     """Adds a line's row to `found`, or why there is none.
 
     why_not: of a record, why its sender may not say it; empty: he may. It may raise ValueError. now: epoch seconds.
-    period: as `read` has it.
+    period: as `read` has it. is_flat: it has few brackets, as is known.
     """
     try:
-        found.rows.append(_row(position, line, why_not, now, period))
+        found.rows.append(_row(position, line, why_not, now, period, is_flat))
     except ValueError as error:
         found.refused[position] = printable(str(error), 200)
     except RecursionError:
         found.refused[position] = "it is nested too deep"
 
 
-def _row(position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], now: float, period: float) -> Row:
+def _row(
+    position: int, line: bytes, why_not: Callable[[dict[str, Any]], str], now: float, period: float, is_flat: bool
+) -> Row:
     """Raises ValueError, RecursionError."""
     if len(line) > MOST_LINE:
         raise ValueError("a record is too long")
-    record: Any = decoded(line)
+    record: Any = decoded(line, is_flat)
     if not isinstance(record, dict):
         raise ValueError("a record is a JSON object")
     if b"\\u" in line and _HALF.search(line):
