@@ -25,6 +25,7 @@ from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.newer import Newer, refuse_newer
 from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.schema import LEAN, TABLES, Table, views
+from condor_joblens.hub.strict_json import decoded
 
 SECONDS = 60.0
 """How long the store may take for one question."""
@@ -48,6 +49,8 @@ _INSERT = {
     # rows of one insert with one key are left for merges and FINAL, as those of two are: to look for them takes half
     # of an insert's CPU
     "optimize_on_insert": "0",
+    # it spreads the CPU that parsing takes, and takes some more, and memory
+    "input_format_parallel_parsing": "0",
 }
 _LEAVE_OUT = {"input_format_allow_errors_num": "1000000", "input_format_allow_errors_ratio": "1"}
 _BOUNDS = {"max_execution_time": "30", "max_result_rows": "1000000", "max_memory_usage": str(2 << 30)}
@@ -140,7 +143,14 @@ class Store:
 
     def ask(self, query: str, **parameters: str | int | float) -> list[dict[str, Any]]:
         """Rows, each by column. Raises StoreGone, StoreRefused."""
-        return [json.loads(line) for line in self._asked(f"{query} FORMAT JSONEachRow", parameters).splitlines()]
+        return [
+            decoded(line, True) for line in self._asked(f"{query} FORMAT JSONEachRow", parameters).split(b"\n")[:-1]
+        ]
+
+    def ask_columns(self, query: str, **parameters: str | int | float) -> dict[str, list[Any]]:
+        """The same by column, each with its values of all rows. Raises StoreGone, StoreRefused."""
+        found: dict[str, list[Any]] = decoded(self._asked(f"{query} FORMAT JSONColumns", parameters), True)
+        return found
 
     def ask_counted(self, query: str, **parameters: str | int | float) -> tuple[list[dict[str, Any]], int]:
         """The same of a query that ends with LIMIT; and how many rows it would have without that."""

@@ -517,31 +517,38 @@ class Reader:
         more: paths of metrics that it has too.
         """
         metrics = ("Cores", "ResidentBytes", "ReadBytes", "WriteBytes", "SentBytes", "ReceivedBytes", "Processes")
-        picked = [f", {path} AS c{place}" for place, path in enumerate(more)]
-        rows = self._store.ask(
-            f"SELECT * FROM (SELECT Sequence, Time, {', '.join(f'{_NUMBERS[name]} AS {name}' for name in metrics)}"
-            f"{''.join(picked)} FROM {OF_ONE_RUN} ORDER BY Sequence DESC LIMIT 1 BY Sequence LIMIT {POINTS}) "
-            "ORDER BY Sequence",
-            job=run["GlobalJobId"], run=run["Run"], node=run["Node"], number=run["RunNumber"],
-        )  # fmt: skip
+        named = [f"{_NUMBERS[name]} AS {name}" for name in metrics]
+        picked = [f"{path} AS c{place}" for place, path in enumerate(more)]
+        first = max(0, run["Sequence"] - POINTS + 1)
+        found = self._samples(run, [*named, *picked], first)
+        if first and len(found["Time"]) < POINTS / 2:  # its node's sink leaves some out
+            found = self._samples(run, [*named, *picked], 0)
+        times, numbers = found["Time"], found["Sequence"]
         losses = self._store.ask(
             "SELECT Time FROM events FINAL WHERE Kind = 'Loss' AND Node = {node:String} "
             f"AND Time > {{begin:Float64}} AND (Run = '' OR Run = {{run:String}}) ORDER BY Time LIMIT {POINTS}",
-            node=run["Node"], run=run["Run"], begin=rows[0]["Time"] if rows else self.now,
+            node=run["Node"], run=run["Run"], begin=times[0] if times else self.now,
         )  # fmt: skip
-        for row in reversed(rows):  # nothing lives any more: the job has no memory of which 0 could be told
-            if row["Processes"] != 0:
+        for place in reversed(range(len(times))):  # nothing lives any more: the job has no memory of which 0 is told
+            if found["Processes"][place] != 0:
                 break
-            row["ResidentBytes"] = None
-        times = [row["Time"] for row in rows]
-        found = gaps([row["Sequence"] for row in rows], times, [row["Time"] for row in losses])
+            found["ResidentBytes"][place] = None
         return {
             "time": times,
-            "sequence": [row["Sequence"] for row in rows],
-            **{name: [row[name] for row in rows] for name in metrics},
-            **{path: [row[f"c{place}"] for row in rows] for place, path in enumerate(more)},
-            "gaps": [vars(gap) for gap in found],
+            "sequence": numbers,
+            **{name: found[name] for name in metrics},
+            **{path: found[f"c{place}"] for place, path in enumerate(more)},
+            "gaps": [vars(gap) for gap in gaps(numbers, times, [row["Time"] for row in losses])],
         }
+
+    def _samples(self, run: Mapping[str, Any], columns: Sequence[str], first: int) -> dict[str, list[Any]]:
+        """The newest POINTS samples of a run, in order, by column. first: those from this Sequence on."""
+        return self._store.ask_columns(
+            f"SELECT * FROM (SELECT Sequence, Time, {', '.join(columns)} FROM {OF_ONE_RUN} "
+            f"AND Sequence >= {{first:UInt64}} ORDER BY Sequence DESC LIMIT 1 BY Sequence LIMIT {POINTS}) "
+            "ORDER BY Sequence",
+            first=first, job=run["GlobalJobId"], run=run["Run"], node=run["Node"], number=run["RunNumber"],
+        )  # fmt: skip
 
     def siblings(self, run: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The runs of its cluster that he may see, of which MOST_SIBLINGS are asked for.
