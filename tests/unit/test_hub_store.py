@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import http.server
+import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused, StoreTooMuch, StoreUnfit, _error_of
+from condor_joblens.hub.store.schema import LEAN
 from condor_joblens.hub.store.server import leaves_the_tables
 
 
@@ -89,6 +91,35 @@ def test_a_store_that_a_hub_can_t_use_ends_its_start(status: int, body: bytes, w
     for address in served(status, body):
         with pytest.raises(StoreUnfit, match=why):
             Store(address).begin()
+
+
+class Server(Store):
+    """Which settings of tables it knows; None: it does not say."""
+
+    def __init__(self, known: Sequence[str] | None) -> None:
+        super().__init__("unix:/nowhere")
+        self.known, self.said = known, list[str]()
+
+    def _post(self, words: Mapping[str, str], body: bytes, more: Mapping[str, str] | None = None) -> bytes:
+        query = words["query"]
+        if "merge_tree_settings" in query and self.known is None:
+            raise StoreUnfit("Not enough privileges")
+        if "merge_tree_settings" in query:
+            return b"".join(json.dumps({"name": name}).encode() + b"\n" for name in self.known or ())
+        if "engine_full" in query:
+            return b'{"engine_full": "ReplacingMergeTree SETTINGS index_granularity = 8192"}\n'
+        self.said.append(query)
+        return b""
+
+
+@pytest.mark.parametrize("known", [None, (), ("index_granularity",), ("index_granularity", *list(LEAN)[:2])])
+def test_tables_have_the_settings_that_the_store_knows(known: Sequence[str] | None) -> None:
+    server = Server(known)
+    server.prepare()
+    expected = {name for name in LEAN if name in (known or ())}
+    for begin in ("CREATE TABLE IF NOT EXISTS samples", "ALTER TABLE samples MODIFY SETTING"):
+        said = "".join(query for query in server.said if query.startswith(begin))
+        assert {name for name in LEAN if f"{name} = " in said} == expected
 
 
 def test_a_store_that_is_not_there_yet_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

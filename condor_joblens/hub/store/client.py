@@ -244,7 +244,10 @@ class Store:
     def _make_tables(self) -> None:
         """And adds columns that a newer metric table has."""
         is_changed = False
-        known = {row["name"] for row in self.ask(_SETTINGS)}
+        try:
+            known = {row["name"] for row in self.ask(_SETTINGS)}
+        except StoreUnfit:  # a server may keep that table from us
+            known = set()
         lean = {name: value for name, value in LEAN.items() if name in known}
         for table in TABLES:
             self._post({"query": table.statement(lean)}, b"")
