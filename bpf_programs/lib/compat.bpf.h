@@ -9,7 +9,12 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_endian.h>
 
+/* 7.2 has there whether a task may be dumped, and not in mm->flags. Its members are taken to be where they are in 7.2: for
+ * a type that this kernel has not, libbpf looks into all modules, which takes CAP_SYS_ADMIN. */
+struct task_exec_state { s32 count; u32 dumpable; };
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct task_struct___exec { struct task_exec_state *exec_state; };
 struct cgroup___ids { u64 ancestor_ids[1]; };		/* < 6.1: ids instead of pointers */
 struct task_struct___state { volatile long state; };	/* < 5.14 */
 struct mm_rss_stat { atomic_t count[4]; };		/* < 6.2: a structure of one atomic_long_t a kind of page */
@@ -90,7 +95,7 @@ static __always_inline u64 mm_pages(struct mm_struct *mm, u32 kind)
 	return pages > 0 ? pages : 0;
 }
 
-/* What /proc/PID/coredump_filter and prctl(PR_SET_DUMPABLE) set; 0 on a kernel that keeps it elsewhere. */
+/* What /proc/PID/coredump_filter sets, and before 7.2 prctl(PR_SET_DUMPABLE); 0 on a kernel that keeps it elsewhere. */
 static __always_inline unsigned long mm_flags(struct mm_struct *mm)
 {
 	unsigned long flags = 0;

@@ -14,13 +14,26 @@ static __always_inline bool has_owners_ids(struct task_struct *task, u32 uid)
 	       BPF_CORE_READ(task, real_cred, suid.val) == uid && BPF_CORE_READ(task, real_cred, fsuid.val) == uid;
 }
 
+/* Whether ptrace(2) lets its owner look at it, who has all of its ids. */
+static __always_inline bool may_be_dumped(struct task_struct *task, struct mm_struct *mm)
+{
+	if (bpf_core_field_exists(struct task_struct___exec, exec_state)) {
+		struct task_exec_state *state = BPF_CORE_READ((struct task_struct___exec *)task, exec_state);
+		u32 dumpable = 0;
+
+		bpf_probe_read_kernel(&dumpable, sizeof(dumpable), &state->dumpable);
+		return dumpable == DUMP_USER;
+	}
+	return (mm_flags(mm) & DUMPABLE_MASK) == DUMP_USER;
+}
+
 /* As ptrace(2) has it, for a process of the owner's: all of its ids are his, and it may be dumped, which no set-user-id
  * program and none that has gained capabilities is. A kernel that keeps this elsewhere gets no. */
 static __always_inline bool is_owners(struct task_struct *task, u32 uid)
 {
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 
-	return mm && has_owners_ids(task, uid) && (mm_flags(mm) & DUMPABLE_MASK) == DUMP_USER;
+	return mm && has_owners_ids(task, uid) && may_be_dumped(task, mm);
 }
 
 /* The same two of a task whose type the verifier knows, so that its members are read as in C: that takes less. */
@@ -40,11 +53,21 @@ static __always_inline unsigned long typed_mm_flags(struct mm_struct *mm)
 	return 0;
 }
 
+static __always_inline bool typed_may_be_dumped(struct task_struct *task, struct mm_struct *mm)
+{
+	if (bpf_core_field_exists(struct task_struct___exec, exec_state)) {
+		struct task_exec_state *state = ((struct task_struct___exec *)task)->exec_state;
+
+		return state && state->dumpable == DUMP_USER;
+	}
+	return (typed_mm_flags(mm) & DUMPABLE_MASK) == DUMP_USER;
+}
+
 static __always_inline bool typed_is_owners(struct task_struct *task, u32 uid)
 {
 	struct mm_struct *mm = task->mm;
 
-	return mm && typed_has_owners_ids(task, uid) && (typed_mm_flags(mm) & DUMPABLE_MASK) == DUMP_USER;
+	return mm && typed_has_owners_ids(task, uid) && typed_may_be_dumped(task, mm);
 }
 
 #endif
