@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from condor_joblens.agent import script_shares
 from condor_joblens.agent.levels import policy_input, python_tracing
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
@@ -51,7 +52,10 @@ SLOW_SECONDS, HELD_SECONDS = 0.02, 600.0
 """Where it takes the kernel so long to say no, it is not asked again before: somebody may hold pages of the ring."""
 
 EVERY = 30.0
-"""Seconds between two readings of a run's rings."""
+"""Seconds between two readings of a run's rings; more where all of them together would take more than their share."""
+
+SAVED_SECONDS = 5.0
+"""Of CPU, that readings can save up. Those of a run that is over are in the share, and don't wait for it."""
 
 PATIENCE = 600.0
 """Seconds for one reading. It takes a second of CPU, and jobs of a full node leave a hundredth of one to nice 19. What
@@ -114,6 +118,8 @@ class PythonCalls:
         self._levels, self._artifacts = levels, artifacts
         self._recorded: dict[int, _Recorded] = {}  # by number of the run
         self._readers = ReaderProcesses(MOST_READERS, PATIENCE)
+        self._paid_until = 0.0  # CLOCK_MONOTONIC, from when on there is CPU for a reading
+        self._read_at: dict[str, float] = {}  # when something of a user's was read last
 
     def open(self, readers: ProcessStarter | None, selector: selectors.BaseSelector) -> None:
         """From now on it can be. No `readers`: it can't. Who serves `readers` learns how they ended."""
@@ -231,16 +237,35 @@ class PythonCalls:
             if not recorded.is_over and self._is_refused(recorded.run):
                 self._close(recorded)
             self._let_go(recorded)
-            if (recorded.rings or recorded.copies) and self._is_due(recorded, now) and self._readers.has_place:
-                recorded.next_at = now + EVERY
-                self._read(recorded, now)
+        self._read_what_is_due(now)
+        for number, recorded in list(self._recorded.items()):
             if recorded.is_over and not recorded.rings and not recorded.copies:
                 del self._recorded[number]
+
+    def _read_what_is_due(self, now: float) -> None:
+        """What is over first. Then that of the user of whom nothing was read for the longest time."""
+        users = {recorded.whose for recorded in self._recorded.values()}
+        self._read_at = {whose: at for whose, at in self._read_at.items() if whose in users}
+        due = [each for each in self._recorded.values() if self._is_due(each, now)]
+        for recorded in sorted(
+            due, key=lambda each: (not each.is_over, self._read_at.get(each.whose, 0), each.next_at)
+        ):
+            if not self._readers.has_place or not (recorded.is_over or now >= self._paid_until):
+                return
+            recorded.next_at = now + EVERY
+            self._read_at[recorded.whose] = now
+            self._read(recorded, now)
 
     @staticmethod
     def _is_due(recorded: _Recorded, now: float) -> bool:
         is_soon = len(recorded.copies) >= MOST_COPIES_OF_RUN // 2
-        return recorded.is_over or now >= recorded.next_at - (EVERY - SOON if is_soon else 0.0)
+        is_due = recorded.is_over or now >= recorded.next_at - (EVERY - SOON if is_soon else 0.0)
+        return is_due and not recorded.is_being_read and bool(recorded.rings or recorded.copies)
+
+    def _charge(self, seconds: float) -> None:
+        """A reading has used so much CPU."""
+        share = script_shares.OF_RINGS * self._levels.node.config.max_cpu
+        self._paid_until = max(self._paid_until, time.monotonic() - SAVED_SECONDS / share) + seconds / share
 
     def _is_refused(self, run: int) -> bool:
         """Whether its policies have decided that the run's calls are not to be recorded, or nobody's are any more."""
@@ -258,7 +283,7 @@ class PythonCalls:
 
     def _read(self, recorded: _Recorded, now: float) -> None:
         """Begins to. The rings of a run that is over are closed here: who reads them has them."""
-        copies = list(recorded.copies)
+        copies, is_last = list(recorded.copies), recorded.is_over
         rings = [*copies, *recorded.rings]
         ended, epoch = time.time(), time.time() - time.monotonic()
         about = python_ring.About([ring.begun for ring in rings], ended, epoch, recorded.notes, len(copies))
@@ -266,7 +291,7 @@ class PythonCalls:
 
         def answered(made: bytes, why: str) -> None:
             recorded.is_being_read = False
-            if not recorded.is_over:
+            if not is_last:  # those of the last reading are closed by now
                 self._close_copies(recorded, copies)
             known, content = python_ring.parts_of(made)
             if why or not content:
@@ -279,12 +304,12 @@ class PythonCalls:
             with open(os.memfd_create("joblens_known", os.MFD_CLOEXEC), "r+b", buffering=0) as known:
                 known.write(recorded.known)
                 given = [known.fileno(), *(ring.descriptor for ring in rings)]
-                self._readers.begin(request, given, MOST_ANSWER, now, answered)
+                self._readers.begin(request, given, MOST_ANSWER, now, answered, self._charge)
             recorded.is_being_read = True
         except OSError as error:
             self._say(recorded, str(error))
         finally:
-            if recorded.is_over:
+            if is_last:
                 self._close(recorded)
 
     def _say(self, recorded: _Recorded, why: str) -> None:

@@ -48,17 +48,26 @@ class ReaderProcesses:
         """Whether one more can begin now."""
         return self._starter is not None and len(self._readings) < self._most
 
-    def begin(self, request: bytes, recorded: Sequence[int], most: int, now: float, answered: Answered) -> None:
+    def begin(
+        self,
+        request: bytes,
+        recorded: Sequence[int],
+        most: int,
+        now: float,
+        answered: Answered,
+        charge: Callable[[float], None] = lambda _: None,
+    ) -> None:
         """One reads the files that the descriptors `recorded` are of, and answers with `most` bytes at most.
 
-        `now` is time.monotonic(). Raises OSError if it can't begin; `answered` is not called then.
+        `now` is time.monotonic(). `charge` is called at its end, with the seconds of CPU that it has used. Raises
+        OSError if it can't begin; `answered` is not called then.
         """
         assert self._starter is not None and self._selector is not None
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel.setblocking(False)
         try:
             with theirs:
-                process = self._starter.start(theirs)
+                process = self._starter.start(theirs, charge=charge)
             with contextlib.suppress(ConnectionError):  # it has ended at once, which is heard as any end
                 descriptors.send(channel, request, recorded)
         except OSError:

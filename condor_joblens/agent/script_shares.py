@@ -21,6 +21,9 @@ OF_LOOKS = 0.1
 OF_ASKED = 0.05
 """And to read those that somebody has asked for: he is told them as they end."""
 
+OF_RINGS = 0.06
+"""And to read what Pythons of jobs that go on have recorded, again and again (python_calls.py)."""
+
 GOES_ON = 0.75
 """Of a user's share, for what goes on; the rest is saved up for what begins."""
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from agent_node import Made, make
 
-from condor_joblens.agent import python_calls
+from condor_joblens.agent import python_calls, script_shares
 from condor_joblens.agent.levels import level_arbiter, python_tracing
 from condor_joblens.agent.output.run_artifacts import RunArtifacts
 from condor_joblens.agent.python_calls import PythonCalls
@@ -146,6 +146,16 @@ def test_pythons_that_have_ended_leave_their_room_to_others_and_what_they_wrote_
     assert function(calls) == ("fit (fit.py:12)", 19, 19)
 
 
+def test_what_is_being_read_when_the_run_ends_is_counted_once(made: Made, calls: PythonCalls) -> None:
+    run, now = begin(made), time.monotonic() + python_calls.EVERY + 1
+    write(calls.give(run, ended(), "3.13.1")[1])
+    calls.tick(now)
+    assert calls._readers._readings
+    made.node.runs.rows["final"][run] = True
+    turn_until(calls, lambda: not calls._recorded and not calls._readers._readings, now)
+    assert function(calls) == ("fit (fit.py:12)", 1, 1)
+
+
 def test_a_ring_that_a_forked_child_has_is_not_over(made: Made, calls: PythonCalls) -> None:
     run, pid = begin(made, memory=1 << 20), ended()
     _, ring = calls.give(run, pid, "3.13.1")
@@ -160,6 +170,33 @@ def test_a_process_that_goes_on_as_another_python_leaves_its_ring(made: Made, ca
     with pytest.raises(Refused, match="room for 1 at a time"):  # it may not have it in its memory yet
         calls.give(run, 1, "3.13.1")
     assert calls.give(run, os.getpid(), "3.13.1")[1]
+
+
+def test_readings_keep_to_their_share_and_those_of_jobs_that_are_over_do_not_wait(
+    made: Made, calls: PythonCalls
+) -> None:
+    runs, now = [begin(made) for _ in range(3)], time.monotonic() + python_calls.EVERY + 1
+    for place, run in enumerate(runs):
+        sandbox = made.node.handles[run].sandbox
+        assert sandbox is not None
+        sandbox.scratch_uid = 1 + place // 2  # type: ignore[misc]
+        write(calls.give(run, ended(), "3.13.1")[1])
+    turn_until(calls, lambda: len(kept(calls)) == 3 and not calls._readers._readings, now)
+    assert sorted(calls._read_at) == ["user 1", "user 2"]
+    used = 2 * python_calls.SAVED_SECONDS
+    calls._charge(used)
+    wait = (used - python_calls.SAVED_SECONDS) / (script_shares.OF_RINGS * made.node.config.max_cpu)
+    for run in runs:
+        write(calls.give(run, ended(), "3.13.1")[1])
+    calls.tick(now + python_calls.EVERY + 1)
+    assert not calls._readers._readings, "there is no CPU for them"
+    made.node.runs.rows["final"][runs[0]] = True
+    turn_until(calls, lambda: len(calls._recorded) == 2 and not calls._readers._readings, now)
+    calls._read_at["user 2"] = 0.0
+    later = time.monotonic() + wait + python_calls.EVERY
+    calls._readers._most = 1
+    calls.tick(later)
+    assert calls._read_at == {"user 1": calls._read_at["user 1"], "user 2": later}, "his turn has come"
 
 
 def test_pythons_that_end_faster_than_they_are_read_are_not_recorded_and_read_soon(
@@ -293,8 +330,8 @@ def test_a_reader_that_jobs_of_a_full_node_leave_little_cpu_is_waited_for(
 ) -> None:
     start = Reader.start
 
-    def start_stopped(self: Reader, channel: Any, *more: Any) -> Any:
-        process = start(self, channel, *more)
+    def start_stopped(self: Reader, channel: Any, **more: Any) -> Any:
+        process = start(self, channel, **more)
         process.send_signal(signal.SIGSTOP)
         return process
 
@@ -314,9 +351,12 @@ def test_a_reader_that_jobs_of_a_full_node_leave_little_cpu_is_waited_for(
 def test_a_reader_that_never_answers_is_ended(made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(3600)"]
     started: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(
-        Reader, "start", lambda self, channel: started.append(subprocess.Popen(command, stdin=channel)) or started[-1]
-    )
+
+    def start(self: Reader, channel: Any, **_: Any) -> Any:
+        started.append(subprocess.Popen(command, stdin=channel))
+        return started[-1]
+
+    monkeypatch.setattr(Reader, "start", start)
     run = begin(made)
     calls.give(run, 5, "3.13.1")
     made.node.runs.rows["final"][run] = True
@@ -329,7 +369,7 @@ def test_a_reader_that_never_answers_is_ended(made: Made, calls: PythonCalls, mo
 def test_a_reader_that_fails_is_said_in_the_note_of_its_run_alone(
     made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ended_at_once(self: Reader, channel: Any) -> Any:
+    def ended_at_once(self: Reader, channel: Any, **_: Any) -> Any:
         """Before it could be sent anything."""
         process = subprocess.Popen(["false"], stdin=channel)
         process.wait()
