@@ -46,6 +46,8 @@ import sys
 from condor_joblens.agent import configuration
 from condor_joblens.agent.__main__ import main
 from condor_joblens.common import own_process
+from condor_joblens.control import server
+server.PATIENCE *= {patience}
 own_process.START_SECONDS *= {patience}
 limits = configuration.limits
 configuration.limits = lambda config: dataclasses.replace(
@@ -53,7 +55,7 @@ configuration.limits = lambda config: dataclasses.replace(
 )
 sys.exit(main())
 """
-"""joblensd, whose helpers and policy child have as long to start as an emulated machine needs."""
+"""joblensd, whose helpers and policy child have as long to start as an emulated machine needs, and callers to ask."""
 
 
 @dataclass
@@ -176,7 +178,8 @@ class WholeNode:
     def joblens(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """What the command says to root, where joblensd's users are known."""
         program = "import sys; from condor_joblens.cli.main import main; sys.exit(main())"
-        where = ["nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt"]
+        its = f"/proc/{self._process.pid}"
+        where = ["nsenter", f"--mount={its}/ns/mnt", f"--root={its}/root"]  # a guest's root is not that of its mounts
         command = [*where, sys.executable, "-c", program, *arguments]
         return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=SECONDS)
 
