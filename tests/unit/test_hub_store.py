@@ -14,7 +14,7 @@ import pytest
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.store.client import Store, StoreGone, StoreRefused, StoreTooMuch, StoreUnfit, _error_of
-from condor_joblens.hub.store.schema import LEAN
+from condor_joblens.hub.store.schema import SAMPLES
 from condor_joblens.hub.store.server import leaves_the_tables
 
 
@@ -112,14 +112,14 @@ class Server(Store):
         return b""
 
 
-@pytest.mark.parametrize("known", [None, (), ("index_granularity",), ("index_granularity", *list(LEAN)[:2])])
+@pytest.mark.parametrize("known", [None, (), ("index_granularity",), ("index_granularity", *list(SAMPLES.lean)[1:])])
 def test_tables_have_the_settings_that_the_store_knows(known: Sequence[str] | None) -> None:
     server = Server(known)
     server.prepare()
-    expected = {name for name in LEAN if name in (known or ())}
+    expected = {name for name in SAMPLES.lean if name in (known or ())}
     for begin in ("CREATE TABLE IF NOT EXISTS samples", "ALTER TABLE samples MODIFY SETTING"):
         said = "".join(query for query in server.said if query.startswith(begin))
-        assert {name for name in LEAN if f"{name} = " in said} == expected
+        assert {name for name in SAMPLES.lean if f"{name} = " in said} == expected
 
 
 def test_a_store_that_is_not_there_yet_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

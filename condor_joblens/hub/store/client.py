@@ -24,7 +24,7 @@ from typing import Any
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.hub.newer import Newer, refuse_newer
 from condor_joblens.hub.store import migrations
-from condor_joblens.hub.store.schema import LEAN, TABLES, Table, views
+from condor_joblens.hub.store.schema import TABLES, Table, views
 from condor_joblens.hub.strict_json import decoded
 
 SECONDS = 60.0
@@ -245,13 +245,12 @@ class Store:
         """And adds columns that a newer metric table has."""
         is_changed = False
         try:
-            known = {row["name"] for row in self.ask(_SETTINGS)}
+            known: set[str] = {row["name"] for row in self.ask(_SETTINGS)}
         except StoreUnfit:  # a server may keep that table from us
             known = set()
-        lean = {name: value for name, value in LEAN.items() if name in known}
         for table in TABLES:
-            self._post({"query": table.statement(lean)}, b"")
-            self._make_lean(table, lean)
+            self._post({"query": table.statement(known)}, b"")
+            self._make_lean(table, known)
             there = {row["name"]: row["type"] for row in self.ask(_COLUMNS, table=table.name)}
             for name, kind in table.columns.items():
                 if name in there and (not kind.startswith("Tuple(") or _plain(there[name]) == _plain(kind)):
@@ -262,10 +261,14 @@ class Store:
         for statement in views(anew=is_changed):
             self._post({"query": statement}, b"")
 
-    def _make_lean(self, table: Table, lean: Mapping[str, str]) -> None:
+    def _make_lean(self, table: Table, known: Collection[str]) -> None:
         """A table that is there already, as it would be made now."""
         (row,) = self.ask(_ENGINE, table=table.name)
-        left = [f"{name} = {value}" for name, value in lean.items() if f" {name} = " not in row["engine_full"]]
+        left = [
+            f"{name} = {value}"
+            for name, value in table.lean.items()
+            if name in known and f" {name} = " not in row["engine_full"]
+        ]
         if left:
             self._post({"query": f"ALTER TABLE {table.name} MODIFY SETTING {', '.join(left)}"}, b"")
 
