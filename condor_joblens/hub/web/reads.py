@@ -104,6 +104,13 @@ _LIVE_SORTS = {
 stays the same."""
 
 
+_BEGINNINGS = frozenset(("cluster", "schedd"))
+"""Parameters that say how a job's name begins."""
+
+_NUMBERED = frozenset(("owner", "group", "node", "mine", "since", "until"))
+"""Those of which NUMBERS has all columns."""
+
+
 @dataclass(frozen=True)
 class _Question:
     """Which runs, in which order, and how many."""
@@ -253,9 +260,7 @@ class Reader:
         picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
         # of what is alike the order stays while it lives, and of what is over the newest comes first
         then = "UpdateTime DESC, Run" if name == HEALTH and state not in LIVES else "Run"
-        # of few of them `latest` tells as soon: its key begins with a job's schedd
-        is_of_all = self.sees_others and not words and not any(exact.values())
-        table = _table(state, exact, name) if is_of_all else LATEST.name
+        table = self._table_of(words, name, state, exact)
         if table == LIVE.name and (name in BY_PATH or name in _LIVE_SORTS):
             then = "RunHash"
         # which first and how many there are, by few columns of all runs; then all columns of these
@@ -263,13 +268,12 @@ class Reader:
         ordered = f"{order} {way} NULLS LAST, {then}"
         question = _Question(f"{self.own} AS IsMine, {named}", where, ordered, most, page)
         found = f"{self._columns()}{''.join(picked)}"
-        if table == LIVE.name:
-            if name in _LIVE_SORTS:
+        if table != LATEST.name:
+            if table == NUMBERS:
+                where = where if state == LIVES[0] else self._live_states()[state]
                 ordered = f"{_LIVE_SORTS[name]} {way} NULLS LAST, RunHash"
-                question = _Question(f"{self.own} AS IsMine", self._live_states()[state], ordered, most, page)
-                keys, count = self._first_live(question, {}, NUMBERS)
-            else:
-                keys, count = self._first_live(question, values, f"{LIVE.name} FINAL")
+                question = _Question(f"{self.own} AS IsMine", where, ordered, most, page)
+            keys, count = self._first_live(question, values, table if table == NUMBERS else f"{table} FINAL")
             if _table(state, exact, *columns) == LIVE.name:
                 rows = self._of_live(keys, found)
             else:
@@ -291,6 +295,15 @@ class Reader:
             **values,
             **self._own_values,
         )
+
+    def _table_of(self, words: str, sort: str, state: str, exact: Mapping[str, Any]) -> str:
+        """The table that tells soonest which runs are chosen, and in which order."""
+        given = {name for name, value in exact.items() if value}
+        if not self.sees_others or given & _BEGINNINGS:
+            return LATEST.name  # its key begins with a job's schedd
+        table = _table(state, exact, sort)
+        of_numbers = not words and (not given or (state == LIVES[0] and given <= _NUMBERED))
+        return NUMBERS if table == LIVE.name and sort in _LIVE_SORTS and of_numbers else table
 
     def _live_states(self) -> dict[str, str]:
         """A word of LIVES -> the condition on NUMBERS."""
