@@ -141,6 +141,7 @@ def main() -> int:
         taken(section, demo, posts)
         overloaded(section, demo, posts)
         sent(demo, earlier_of(runs))
+        wait_for_merges(Store(socket_of(f"{demo}/kept")))
         pages = HubPages(str(demo))
         for view in (*VIEWS, *OTHERS):
             one_page(section, pages, demo, f"page {view}", view, 300.0)

@@ -314,20 +314,19 @@ class Reader:
         """The same of LIVE, or of NUMBERS: keys of LIVE.
 
         A run of which two nodes tell is one, but there is next to none. To put all rows in order, for leaving one out,
-        takes more than to count runs and to find the first ones. So that is done where there are some.
+        takes more than to find the first ones. So that is done where there are some.
         """
+        counts = "count() OVER () AS n, uniqExact(RunHash) OVER () AS runs"
+        begin = f"WITH {asked.named} SELECT {', '.join(_LIVE_KEY)}, {counts} "
         of_these = f"FROM {table} WHERE {asked.where}"
-        (found,) = self.ask(
-            f"WITH {asked.named} SELECT count() AS n, uniqExact(RunHash) AS runs {of_these}",
-            **values,
-        )
-        once = "" if found["n"] == found["runs"] else "LIMIT 1 BY RunHash"
-        keys = self.ask(
-            f"WITH {asked.named} SELECT {', '.join(_LIVE_KEY)} {of_these} ORDER BY {asked.order} {once} "
-            f"LIMIT {asked.most} OFFSET {asked.most * asked.page}",
-            **values,
-        )
-        return keys, found["runs"]
+        page = f"LIMIT {asked.most} OFFSET {asked.most * asked.page}"
+        keys = self.ask(f"{begin}{of_these} ORDER BY {asked.order} {page}", **values)
+        if keys and keys[0]["n"] != keys[0]["runs"]:
+            keys = self.ask(f"{begin}{of_these} ORDER BY {asked.order} LIMIT 1 BY RunHash {page}", **values)
+        if keys or not asked.page:
+            return keys, keys[0]["runs"] if keys else 0
+        (beyond,) = self.ask(f"WITH {asked.named} SELECT uniqExact(RunHash) AS runs {of_these}", **values)
+        return [], beyond["runs"]
 
     def _of_keys(self, keys: Sequence[Sequence[str]], columns: str) -> list[dict[str, Any]]:
         """Rows of `latest` within his scope, in the order of these keys. columns: with Run and Node."""
