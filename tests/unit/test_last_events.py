@@ -212,7 +212,7 @@ class Readers:
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self.answer, self.channels = answer, []  # type: ignore[var-annotated]
 
-    def start(self, channel: socket.socket) -> MagicMock:
+    def start(self, channel: socket.socket, **_: object) -> MagicMock:
         self.channels.append(channel.dup())
         return MagicMock()
 
