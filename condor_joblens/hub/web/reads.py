@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -135,6 +136,18 @@ def _portions(names: Sequence[_T]) -> list[list[_T]]:
             left = MOST_ASKED
         found[-1].append(name)
         left -= size
+    return found
+
+
+_FEW = 3
+"""Columns of one group that are asked for one by one."""
+
+
+def _element(groups: Mapping[str, Any], path: str) -> Any:
+    """A metric of a group, which the store has as a tuple of tuples."""
+    found: Any = groups
+    for word in path.split("."):
+        found = found[word]
     return found
 
 
@@ -443,7 +456,10 @@ class Reader:
 
         columns: names of the store's columns, from its table; where, order: conditions with the parameters `values`.
         """
-        named = ", ".join(f"{name} AS c{place}" for place, name in enumerate(columns))
+        counts = Counter(name.partition(".")[0] for name in columns)
+        # elements of a group take as long as the whole of it, each, and more where no row has it
+        heads = dict.fromkeys(head if counts[head := name.partition(".")[0]] > _FEW else name for name in columns)
+        named = ", ".join(f"{name} AS c{place}" for place, name in enumerate(heads))
         rows = self.ask(
             f"SELECT {self._columns()}, {named} FROM latest FINAL WHERE {self.scope} AND {where} ORDER BY {order} "
             f"LIMIT 1 BY Run LIMIT {most}",
@@ -452,7 +468,8 @@ class Reader:
         self._add_exit_codes(rows)
         found = []
         for row in rows:
-            chosen = {name: row[f"c{place}"] for place, name in enumerate(columns)}
+            kept = {name: row[f"c{place}"] for place, name in enumerate(heads)}
+            chosen = {name: kept[name] if name in kept else _element(kept, name) for name in columns}
             shown = self._shown(row)
             always = {name: shown[name] for name in ("Run", "Health", "Why", "IsMine", "ExitCode")}
             found.append({**always, **visible(chosen, self.seen(shown), {})})
