@@ -104,6 +104,7 @@ def ended(channel: socket.socket, traces: Traces, left: int) -> None:
     until(lambda: len(children.read_text().split()) == left, SECONDS)
 
 
+@pytest.mark.guest
 @pytest.mark.parametrize("first_stands", [True, False])
 def test_a_call_that_two_traces_see_is_recorded_once(traces: Traces, first_stands: bool) -> None:
     """Whichever ends first, the other one goes on to record."""

@@ -172,6 +172,7 @@ def test_a_storm_of_exceptions_is_switched_off(traces: Traces) -> None:
     assert any("too often" in notice for notice in told.notices)
 
 
+@pytest.mark.guest
 def test_the_last_exception_of_a_process_is_known_when_it_is_gone(traces: Traces) -> None:
     """It is the program's own type, made of a library's; nobody catches it."""
 
@@ -187,6 +188,7 @@ def test_the_last_exception_of_a_process_is_known_when_it_is_gone(traces: Traces
     assert [function for function, _ in frames[:2]] == ["dies", "main"]
 
 
+@pytest.mark.guest
 def test_a_program_in_go_has_entries_alone(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as its linker's section tells: nothing is said of ends."""
     monkeypatch.setattr(traced_jobs, "traced_program", like_go_program)
@@ -196,17 +198,20 @@ def test_a_program_in_go_has_entries_alone(traces: Traces, monkeypatch: pytest.M
     assert {(call[5], call[6]) for call in told.calls} == {("entered", None)}
 
 
+@pytest.mark.guest
 def test_longjmp_unwinds(traces: Traces) -> None:
     told = run(traces, "test_traced:jumps")
     assert counted(told, "jumps") == {"Calls": 2 * 2 * 7, "Unwound": 2 * 7, "EndNotSeen": 2 * 7}
 
 
+@pytest.mark.guest
 def test_a_cancelled_thread_is_unwound(traces: Traces) -> None:
     told = follow(traces, "test_traced:cancelled*", "cancel")
     assert counted(told, "cancelled") == {"Calls": 7, "Unwound": 7}
     assert counted(told, "cancelled_cleanup") == {"Calls": 1, "Returned": 1}
 
 
+@pytest.mark.guest
 def test_a_jump_to_another_function_has_no_result(traces: Traces) -> None:
     told = run(traces, "test_traced:t*(long) -> long")
     assert counted(told, "tail") == {"Calls": 20, "LeftByJump": 20}
@@ -214,6 +219,7 @@ def test_a_jump_to_another_function_has_no_result(traces: Traces) -> None:
     assert {call[7] for call in told.calls if call[3] in ("tail", "through")} == {None}
 
 
+@pytest.mark.guest
 def test_a_jump_within_the_function_is_no_exit(traces: Traces) -> None:
     told = run(traces, "test_traced:choose(int) -> int")
     assert counted(told, "choose") == {"Calls": 32, "Returned": 32}
