@@ -17,7 +17,7 @@ from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.sensors import Recorder
 from condor_joblens.tracer.sensors.recorder import NODE_BYTES, Recording
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.recorder]
 
 OWNER = 60123
 
@@ -83,8 +83,6 @@ def of_kind(found: Recording, kind: int) -> np.ndarray:
 # -- what is recorded ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.guest
-@pytest.mark.recorder
 def test_a_failed_call_with_its_path(slot: Slot) -> None:
     python(slot, "import os\ntry: os.stat('/nowhere/at all')\nexcept OSError: pass")
     found = recorded(slot)
@@ -214,8 +212,6 @@ def test_nothing_of_the_wrapper(ground: Ground) -> None:
 # -- of whom ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.guest
-@pytest.mark.recorder
 def test_nothing_of_a_task_that_is_not_the_owners(slot: Slot) -> None:
     """A set-user-id program, and one that may not be dumped."""
 
