@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 
 from condor_joblens.common.redact import WITHHELD, Redactor
+from condor_joblens.tracing.answers import deadline
 
 LOOK_SHARE = 0.05
 """Of the time, that it may take to look for secrets; what was not used before is left for a burst."""
@@ -20,12 +21,12 @@ class Lines:
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, bool], str] = {}
-        self._left, self._last = MOST_LOOK_SECONDS, time.monotonic()
+        self._left, self._last = deadline(MOST_LOOK_SECONDS), time.monotonic()
 
     def of(self, hits: Iterable[tuple[bytes, bool]]) -> list[str]:
         """Each of these: words with a NUL behind each, and whether more of them would follow."""
         now = time.monotonic()
-        self._left = min(MOST_LOOK_SECONDS, self._left + (now - self._last) * LOOK_SHARE)
+        self._left = min(deadline(MOST_LOOK_SECONDS), self._left + deadline((now - self._last) * LOOK_SHARE))
         self._last, began = now, time.thread_time()
         redactor = Redactor(self._left)
         lines = [self._one(redactor, text, is_cut) for text, is_cut in hits]
