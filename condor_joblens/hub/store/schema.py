@@ -237,16 +237,18 @@ SUSPECT = (
 anew, by a step of migrations."""
 
 _COUNTED = {
-    **{name: name for name in ("RunHash", "Node", "JobHash", "Version", "Type", "Time", "StartTime", "UpdateTime")},
+    **{name: name for name in ("RunHash", "Node", "JobHash", "Version", "Type", "Level", "Time", "StartTime")},
+    "UpdateTime": "UpdateTime",
     "PeriodSeconds": "greatest(ifNull(PeriodSeconds, 0), SinkPeriodSeconds)",
     "Schedd": "splitByChar('#', GlobalJobId)[1]",
+    "Job": "bitShiftLeft(toUInt64OrZero(splitByChar('.', JobId)[1]), 32) + toUInt64OrZero(splitByChar('.', JobId)[2])",
     **{name: name for name in ("Owner", "AccountingGroup", "RequestCpus", "RequestMemoryBytes")},
     **{path: f"`{path}`" for path in ("Cpu.RecentCores", "Memory.ResidentBytes")},
     **{path: f"`{path}`" for path in ("Io.CallReadBytes", "Io.CallWriteBytes")},
     **{"IsHanging": "ifNull(Hang.Suspected, 0) > 0", "IsSuspect": SUSPECT},
 }
 _COUNTED_TYPES = {
-    **{"PeriodSeconds": "Float64", "Schedd": "LowCardinality(String)"},
+    **{"PeriodSeconds": "Float64", "Schedd": "LowCardinality(String)", "Job": "UInt64"},
     **dict.fromkeys(("IsHanging", "IsSuspect"), "Bool"),
 }
 LIVE_NUMBERS = Table(

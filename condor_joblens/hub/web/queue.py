@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from condor_joblens.hub.store.schema import LIVE
+from condor_joblens.hub.store.schema import NUMBERS
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.reads import Reader
@@ -56,6 +56,9 @@ _SEEN = {
 
 def sums(reader: Reader) -> dict[str, Any] | None:
     """How many are in each state, and why those that he sees are held; None if no access point tells of a queue."""
+    (ever,) = reader.ask("SELECT max(Time) AS newest FROM job_states")
+    if not ever["newest"]:
+        return None
     counts = {state: f"State = '{state}'" for state in (*WAITS, "running")} | {UNWATCHED: "IsUnwatched"}
     parts = [
         f"countIf({condition} AND {whose}) AS {prefix}{state}"
@@ -67,12 +70,7 @@ def sums(reader: Reader) -> dict[str, Any] | None:
         f"(SELECT State, Owner, Time, {reader.near} AS IsOwn, {_state(reader, UNWATCHED)} AS IsUnwatched "
         "FROM job_states FINAL WHERE State NOT IN ('ended', 'removed'))"
     )
-    newest = found["newest"]
-    if not newest:
-        (ever,) = reader.ask("SELECT max(Time) AS newest FROM job_states FINAL")
-        newest = ever["newest"]
-        if not newest:
-            return None
+    newest = found["newest"] or ever["newest"]
     whole, mine = ({state: found[f"{prefix}{state}"] for state in counts} for prefix in ("", _MINE))
     is_hidden = not reader.sees_others and found["owners"] < FEWEST
     return {"site": None if is_hidden else whole, "mine": mine, "held": _held(reader), "newest": newest}
@@ -179,8 +177,8 @@ def _shown(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 def _state(reader: Reader, state: str) -> str:
     if state != UNWATCHED:
         return f"State = '{WAITS[WAITS.index(state)]}'"
-    watched = f"SELECT GlobalJobId FROM {LIVE.name} FINAL WHERE {states.running(reader.now)} AND Level != 'off'"
-    return f"(State = 'running' AND GlobalJobId NOT IN ({watched}))"
+    watched = f"SELECT JobHash FROM {NUMBERS} WHERE {states.running(reader.now)} AND Level != 'off'"
+    return f"(State = 'running' AND sipHash64(GlobalJobId) NOT IN ({watched}))"
 
 
 def _conditions(reader: Reader, exact: Mapping[str, Any]) -> tuple[list[str], dict[str, str | float]]:

@@ -101,8 +101,10 @@ _LIVE_SORTS = {
     **{"started": "StartTime", "updated": "UpdateTime", "cores": "Cpu.RecentCores", "memory": "Memory.ResidentBytes"},
     **{"read": "Io.CallReadBytes", "written": "Io.CallWriteBytes", "owner": "Owner", HEALTH: "IsSuspect"},
 }
-"""Of runs whose numbers come, those orders that their numbers tell. Runs that have the same are in any order, which
-stays the same."""
+"""Of runs whose numbers come, those orders that NUMBERS tells."""
+
+_SORTS_BY_NUMBERS = ("cores", "memory", "read", "written")
+"""Those in which it does not matter how runs are ordered that have the same."""
 
 
 _BEGINNINGS = frozenset(("cluster", "schedd"))
@@ -274,7 +276,7 @@ class Reader:
         # of what is alike the order stays while it lives, and of what is over the newest comes first
         then = "UpdateTime DESC, Run" if name == HEALTH and state not in LIVES else "Run"
         table = self._table_of(words, name, state, exact)
-        if table == LIVE.name and (name in BY_PATH or name in _LIVE_SORTS):
+        if table != LATEST.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
             then = "RunHash"
         # which first and how many there are, by few columns of all runs; then all columns of these
         named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
@@ -284,7 +286,8 @@ class Reader:
         if table != LATEST.name:
             if table == NUMBERS:
                 where = where if state == LIVES[0] else self._live_states()[state]
-                ordered = f"{_LIVE_SORTS[name]} {way} NULLS LAST, RunHash"
+                then = "RunHash" if name in _SORTS_BY_NUMBERS else "Schedd, Job, RunHash"
+                ordered = f"{_LIVE_SORTS[name]} {way} NULLS LAST, {then}"
                 question = _Question(f"{self.own} AS IsMine", where, ordered, most, page)
             keys, count = self._first_live(question, values, table if table == NUMBERS else f"{table} FINAL")
             if _table(state, exact, *columns) == LIVE.name:
