@@ -11,8 +11,11 @@
 #ifndef BURSTS_H
 #define BURSTS_H
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #ifndef JOBLENS_PAUSE_MS
 #define JOBLENS_PAUSE_MS 198
@@ -21,6 +24,7 @@
 enum {
 	BURST_MS = 2,
 	PAUSE_MS = JOBLENS_PAUSE_MS,
+	BEGIN_MS = 1000, /* the longest wait for the thread to begin */
 	RESUME_OF_11 = 151, /* the instruction that tells of a call in 3.11; its argument is 0 where a function begins */
 	STATE_BYTES = 192, /* at the begin of a thread's state, where its profile function is: it has more of them */
 	EVENT_CALL = 0,
@@ -44,6 +48,7 @@ static struct {
 	PyThreadState *state;   /* of the thread that the burst is in; it may be gone */
 	uint64_t began_ns;      /* of the burst; 0: there is none */
 	int is_wanted, is_asked, is_over;
+	int has_begun; /* the thread has; a futex */
 	int is_gone; /* Python has ended: states of threads are free, also if the program begins another one */
 } bursts;
 
@@ -242,9 +247,12 @@ static void lock_again(PyThreadState *saved)
 static PyObject *keep_time(PyObject *self, PyObject *none)
 {
 	uint64_t before = now_ns(), now, used = used_ns();
-	PyThreadState *saved = PyEval_SaveThread();
+	PyThreadState *saved;
 
 	(void)self, (void)none;
+	__atomic_store_n(&bursts.has_begun, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &bursts.has_begun, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	saved = PyEval_SaveThread();
 	while (!__atomic_load_n(&bursts.is_over, __ATOMIC_RELAXED)) {
 		poll(NULL, 0, PAUSE_MS);
 		if (used_ns() - used < PAUSE_MS * 1000000ull) {
@@ -271,6 +279,22 @@ static PyObject *keep_time(PyObject *self, PyObject *none)
 	return answer(Py_None);
 }
 
+/*
+ * Until the thread has begun. At its end Python frees the states of threads, and one of 3.9 that begins only then looks
+ * into its own: a program that is over at once would end by a SIGSEGV. One that runs is ended where it asks for the lock.
+ */
+static void wait_for_thread(void)
+{
+	uint64_t end = now_ns() + BEGIN_MS * 1000000ull, now;
+	PyThreadState *saved = PyEval_SaveThread();
+
+	while (!__atomic_load_n(&bursts.has_begun, __ATOMIC_ACQUIRE) && (now = now_ns()) < end) {
+		struct timespec left = { (time_t)((end - now) / 1000000000u), (long)((end - now) % 1000000000u) };
+		syscall(SYS_futex, &bursts.has_begun, FUTEX_WAIT_PRIVATE, 0, &left, NULL, 0);
+	}
+	PyEval_RestoreThread(saved);
+}
+
 /* A thread that Python's module threading does not know, as C code makes it. It takes no signals. */
 static void begin_thread(void)
 {
@@ -278,12 +302,15 @@ static void begin_thread(void)
 	PyObject *function = PyCFunction_NewEx(&method, NULL, NULL), *none = PyTuple_New(0), *done = NULL;
 	sigset_t all, mask;
 
+	bursts.has_begun = 0;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &mask);
 	if (function != NULL && none != NULL)
 		done = PyObject_CallFunctionObjArgs(bursts.start_thread, function, none, NULL);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
 	PyErr_Clear();
+	if (done != NULL)
+		wait_for_thread();
 	Py_XDECREF(done);
 	Py_XDECREF(none);
 	Py_XDECREF(function);
