@@ -101,14 +101,14 @@ def is_installed(wheel: Path, python: Path) -> bool:
     packages = next(iter(sorted(python.parent.parent.glob("lib/python3*/site-packages"))), None)
     if packages is None or os.environ.get("DESTDIR"):
         return False
-    with zipfile.ZipFile(wheel) as archive:
-        record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
-        ships = _hashes(archive.read(record).decode())
     try:
+        with zipfile.ZipFile(wheel) as archive:
+            record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+            ships = _hashes(archive.read(record).decode())
         has = _hashes((packages / record).read_text("utf-8"))
         more = [path for path in has if path not in ships and not path.startswith((record[: -len("RECORD")], "../"))]
         return not more and {**has, **ships} == has and all(_hash(packages / path) == has[path] for path in has)
-    except OSError:
+    except (OSError, ValueError, StopIteration, zipfile.BadZipFile):  # pip says what is wrong with the wheel
         return False
 
 

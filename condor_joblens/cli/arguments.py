@@ -23,8 +23,7 @@ from condor_joblens.cli.argument_types import (
     variable,
 )
 
-WAYS = {"tail": ("condor_tail", "ssh"), "ps": ("ssh",), "log": ("ssh",), "ls": ("ssh",)}
-"""The commands that have other ways (via.py), and which."""
+_RUNNING = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
 
 
 def add(name: str, command: argparse.ArgumentParser) -> None:
@@ -40,7 +39,7 @@ def _run_dir(command: argparse.ArgumentParser) -> None:
 
 
 def _running(command: argparse.ArgumentParser) -> None:
-    command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
+    command.add_argument("id", metavar="ID", help=_RUNNING)
 
 
 def _kept(command: argparse.ArgumentParser) -> None:
@@ -64,10 +63,14 @@ def _following(command: argparse.ArgumentParser) -> None:
     command.add_argument("-n", type=line_count, metavar="N", dest="lines", default=10, help="the last N lines (10)")
 
 
-def _via(command: argparse.ArgumentParser) -> None:
-    name = command.prog.split()[-1]
-    help = "instead, by HTCondor's own way; ssh ends an ssh session of yours to this job"
-    command.add_argument("--via", choices=WAYS[name], help=help)
+def _via(*ways: str) -> Callable[[argparse.ArgumentParser], None]:
+    """Other ways to the same (via.py)."""
+
+    def add_ways(command: argparse.ArgumentParser) -> None:
+        help = "instead, by HTCondor's own way; ssh ends an ssh session of yours to this job"
+        command.add_argument("--via", choices=ways, help=help)
+
+    return add_ways
 
 
 def _job(command: argparse.ArgumentParser) -> None:
@@ -102,7 +105,7 @@ def _top(command: argparse.ArgumentParser) -> None:
 
 def _ps(command: argparse.ArgumentParser) -> None:
     _cluster(command)
-    command.add_argument("id", metavar="ID", nargs="?", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
+    command.add_argument("id", metavar="ID", nargs="?", help=_RUNNING)
 
 
 def _first_lines(command: argparse.ArgumentParser) -> None:
@@ -158,8 +161,7 @@ def _level(command: argparse.ArgumentParser) -> None:
 
 
 def _hang(command: argparse.ArgumentParser) -> None:
-    help = "12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)"
-    command.add_argument("id", metavar="ID", nargs="?", help=help)
+    command.add_argument("id", metavar="ID", nargs="?", help=_RUNNING)
     help = "every job of this node, those together that wait for the same"
     command.add_argument("--all", action="store_true", help=help)
     help = "what was kept when the job seemed to hang, not what it does now"
@@ -223,7 +225,7 @@ def _artifacts(command: argparse.ArgumentParser) -> None:
 
 
 def _watch(command: argparse.ArgumentParser) -> None:
-    command.add_argument("id", metavar="ID", help="12.0, 12, a GlobalJobId, or the name of a slot (slot1_3)")
+    command.add_argument("id", metavar="ID", help=_RUNNING)
     command.add_argument("-n", type=count, metavar="N", dest="lines", help="stop after N lines")
 
 
@@ -331,16 +333,16 @@ _PARTS: Mapping[str, tuple[Callable[[argparse.ArgumentParser], None], ...]] = {
     "hang": (_run_dir, _hang),
     "stacks": (_run_dir, _stacks),
     "last": (_run_dir, _running),
-    "ps": (_run_dir, _ps, _via),
-    "tail": (_run_dir, _running, _file, _following, _via),
+    "ps": (_run_dir, _ps, _via("ssh")),
+    "tail": (_run_dir, _running, _file, _following, _via("condor_tail", "ssh")),
     "head": (_run_dir, _running, _file, _first_lines),
     "cat": (_run_dir, _running, _file),
-    "log": (_run_dir, _running, _following, _via),
+    "log": (_run_dir, _running, _following, _via("ssh")),
     "get": (_run_dir, _running, _get),
     "env": (_run_dir, _running, _env),
     "peek": (_run_dir, _running, _peek),
     "node": (_run_dir, _running),
-    "ls": (_run_dir, _running, _folder, _via),
+    "ls": (_run_dir, _running, _folder, _via("ssh")),
     "kill": (_run_dir, _running, _kill),
     "notify": (_run_dir, _running, _notify),
     "trace": (_run_dir, _running, _trace),

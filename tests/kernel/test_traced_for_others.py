@@ -145,6 +145,12 @@ def test_two_traces_of_what_is_thrown_and_one_of_the_function_that_throws_record
             channel.close()
 
 
+def until_shells_are_probed(channel: socket.socket) -> None:
+    said = channel.recv(1 << 16)
+    while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
+        said = channel.recv(1 << 16)
+
+
 def test_a_command_that_two_traces_see_is_recorded_once(
     traces: Traces,
     open_folder: Path,  # noqa: F811
@@ -152,9 +158,7 @@ def test_a_command_that_two_traces_see_is_recorded_once(
     recorder = traces.record()
     with script(traces.slot, "true one two\nfalse\n", open_folder) as process:
         first = traces.begin("bash", seconds=0, stands=True)
-        said = first.recv(1 << 16)
-        while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
-            said = first.recv(1 << 16)
+        until_shells_are_probed(first)
         second = traces.begin("bash")
         until(lambda: b"each costs" in second.recv(1 << 16), SECONDS)
         process.communicate("go\n", timeout=SECONDS)
@@ -185,9 +189,7 @@ def test_commands_are_told_and_recorded_before_the_shell_is_killed(
     text = "true one two\nfalse\nnothing --password=hunter22222\nkill -9 $$\n"
     with script(traces.slot, text, open_folder) as process:
         channel = begin(traces, "bash", EventKind.COMMAND)
-        said = channel.recv(1 << 16)
-        while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
-            said = channel.recv(1 << 16)
+        until_shells_are_probed(channel)
         process.communicate("go\n", timeout=SECONDS)
         told = recorded(recorder, traces, lib.RECORDED_COMMAND)
         events = rest(channel)
@@ -214,9 +216,7 @@ def test_a_command_that_is_counted_alone_is_recorded(
     recorder = traces.record()
     with script(traces.slot, "true one two\nfalse\n", open_folder) as process:
         channel = traces.begin("bash", seconds=0, stands=True, reading=1e-9, saved=0.0)
-        said = channel.recv(1 << 16)
-        while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
-            said = channel.recv(1 << 16)
+        until_shells_are_probed(channel)
         process.communicate("go\n", timeout=SECONDS)
         told = recorded(recorder, traces, lib.RECORDED_COMMAND)
         channel.close()
