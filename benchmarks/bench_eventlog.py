@@ -23,9 +23,9 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks")]
 
 from results import Section, verdict  # noqa: E402
 
+from condor_joblens.common.compression import gzipped_pieces  # noqa: E402
 from condor_joblens.eventlog.reader import Reader  # noqa: E402
 from condor_joblens.sinks import DELIVERED, DeliveryResult, Record  # noqa: E402
-from condor_joblens.sinks.compression import gzipped_pieces  # noqa: E402
 
 STEPS = 100_000
 LIFE: tuple[tuple[int, dict[str, Any]], ...] = (

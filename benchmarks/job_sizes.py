@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from condor_joblens.common.compression import gzipped, gzipped_pieces
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.export.shared_memory_reader import selected
 from condor_joblens.model import classes
@@ -15,7 +16,6 @@ from condor_joblens.model.levels import Level
 from condor_joblens.model.metrics import ABSENT, METRICS, MetricKind, empty_rows
 from condor_joblens.model.servers import Scope as ServerScope
 from condor_joblens.sinks import RecordKind, selection
-from condor_joblens.sinks.compression import gzipped, gzipped_pieces
 from condor_joblens.sinks.otlp import encode_metrics
 from condor_joblens.sinks.prometheus_page import Page
 

@@ -184,8 +184,7 @@ class PythonCalls:
     def _why_no_place(self, whose: str) -> str:
         """A user may have as many rings as he leaves free: so there is one for each of some others."""
         of_users = [(each.whose, len(each.rings)) for each in self._recorded.values()]
-        free = MOST_OF_NODE - sum(count for _, count in of_users)
-        own = sum(count for user, count in of_users if user == whose)
+        own, free = _own_and_free(whose, of_users, MOST_OF_NODE)
         if own < free:
             return ""
         all_of_node = f"{MOST_OF_NODE} Pythons are recorded on this node"
@@ -220,8 +219,7 @@ class PythonCalls:
     def _has_room_for_copy(self, recorded: _Recorded) -> bool:
         """As for rings: a user may have as many as he leaves free."""
         of_users = [(each.whose, len(each.copies)) for each in self._recorded.values()]
-        free = MOST_COPIES - sum(count for _, count in of_users)
-        own = sum(count for user, count in of_users if user == recorded.whose)
+        own, free = _own_and_free(recorded.whose, of_users, MOST_COPIES)
         return len(recorded.copies) < MOST_COPIES_OF_RUN and own < free
 
     # -- readings -------------------------------------------------------------------------------------------------
@@ -341,3 +339,8 @@ class PythonCalls:
             with contextlib.suppress(OSError):
                 self._artifacts.store.delete(recorded.kept)
         recorded.kept = kept.name
+
+
+def _own_and_free(whose: str, of_users: Sequence[tuple[str, int]], most: int) -> tuple[int, int]:
+    """Of `most` places: how many a user has, and how many nobody has."""
+    return sum(count for user, count in of_users if user == whose), most - sum(count for _, count in of_users)

@@ -50,7 +50,7 @@ def has_deep_line(lines: bytes) -> bool:
 
 
 def decoded(text: bytes, is_flat: bool = False) -> Any:
-    """What a text says; integers above 64 bits may be floats. is_flat: that of its brackets is known.
+    """What a text says; integers above 64 bits may be floats. is_flat: it is known to have few brackets.
 
     Raises ValueError, and RecursionError if it is nested too deep.
     """

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from condor_joblens.common import readiness
+from condor_joblens.common.compression import gzipped_pieces
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import (
     DeliveryResult,
@@ -29,7 +30,6 @@ from condor_joblens.sinks import (
     server_diagnosis,
     tls,
 )
-from condor_joblens.sinks.compression import gzipped_pieces
 from condor_joblens.sinks.hub_artifacts import ArtifactPosts, Waiting
 
 _SECONDS = 10.0  # for the connection

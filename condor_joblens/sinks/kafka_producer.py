@@ -22,9 +22,9 @@ from kafka import errors as kafka_errors
 from kafka.partitioner.default import murmur2
 from kafka.record import default_records
 
+from condor_joblens.common.compression import gzipped
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.sinks import macro_of, secret, tls
-from condor_joblens.sinks.compression import gzipped
 from condor_joblens.sinks.kafka_diagnosis import examine, overheard, refusal, silence
 
 SECURITIES = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
 
+from condor_joblens.common.compression import gzipped_pieces
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model.metrics import FIELDS, text
 from condor_joblens.sinks import (
@@ -32,7 +33,6 @@ from condor_joblens.sinks import (
     server_diagnosis,
     tls,
 )
-from condor_joblens.sinks.compression import gzipped_pieces
 from condor_joblens.sinks.row_numbers import numbers, rows_of
 
 _SECONDS = urllib3.Timeout(connect=5, read=10)

@@ -20,10 +20,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from condor_joblens.common.compression import gzipped
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.model import metrics
 from condor_joblens.sinks import Rows, server_families
-from condor_joblens.sinks.compression import gzipped
 from condor_joblens.sinks.decimals import decimals
 from condor_joblens.sinks.row_numbers import FLOATS, numbers
 

@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 import re
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from condor_joblens.analysis.causes import general
+from condor_joblens.common import compression
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.tokens import NODE, Who
 from condor_joblens.hub.ingest import job_events
 from condor_joblens.hub.store.schema import BY_TYPE, DAYS, JOB_DAYS, JOB_EVENTS, JOBS, OTHERS, QUEUE_DAYS, Table
 from condor_joblens.hub.strict_json import decoded, encoded, has_deep_line
 from condor_joblens.model.metrics import SCHEMA
-
-_library: Any = zlib
-try:
-    from isal import isal_zlib
-except ImportError:
-    pass
-else:
-    _library = isal_zlib  # in a third of the time
 
 _GZIP = b"\x1f\x8b"
 """How such a file begins."""
@@ -76,12 +68,12 @@ class NotAPost(JobLensError):
 
 def unpacked(body: bytes) -> bytes:
     """The lines of a body that gzip packed. Raises NotAPost."""
-    unpacker = _library.decompressobj(wbits=31)
+    unpacker = compression.unpacker()
     try:
         if not body.startswith(_GZIP):
             raise NotAPost("the body is not gzip")
         lines: bytes = unpacker.decompress(body, MOST_BYTES + 1)
-    except _library.error as error:
+    except compression.Error as error:
         raise NotAPost(f"the body is not gzip ({error})") from None
     if len(lines) > MOST_BYTES:
         raise NotAPost(f"the body has more than {MOST_BYTES >> 20} MiB")

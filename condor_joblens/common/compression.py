@@ -15,6 +15,9 @@ except ImportError:
 else:
     _library, _level = isal_zlib, 2
 
+Error: type[Exception] = _library.error
+"""What is no gzip file."""
+
 _GZIP = 31  # window bits: 2^15 bytes, and gzip's head and tail
 
 
@@ -27,3 +30,8 @@ def gzipped_pieces(pieces: Iterable[bytes]) -> bytes:
     """The same of what is made piece by piece meanwhile."""
     packer = _library.compressobj(_level, zlib.DEFLATED, _GZIP)
     return b"".join([*map(packer.compress, pieces), packer.flush()])
+
+
+def unpacker() -> Any:
+    """Unpacks one gzip file piece by piece, as zlib.decompressobj does. Raises `Error`."""
+    return _library.decompressobj(wbits=_GZIP)
