@@ -152,9 +152,10 @@ class MapChanges:
         found: list[Change] = []
         left: deque[Change] = deque()
         asked_before: set[Place] = set()
+        is_there: dict[Place, bool] = {}  # of what is in work: asked for once, however many need it
         for change in self._waiting:
             is_one = not found or (found[0].is_like(change) and len(found) < AT_A_TIME)
-            if is_one and self._may(change, asked_before):
+            if is_one and self._may(change, asked_before, is_there):
                 found.append(change)
             else:
                 left.append(change)
@@ -163,13 +164,18 @@ class MapChanges:
         self._in_work.update((change.place, change) for change in found)
         return found
 
-    def _may(self, change: Change, asked_before: set[Place]) -> bool:
+    def _may(self, change: Change, asked_before: set[Place], is_there: dict[Place, bool]) -> bool:
         """Whether it may be made now. What waits and was asked for before it is under the places `asked_before`."""
-        if change.place in asked_before or change.place in self._in_work or change.needs & asked_before:
+        if change.place in asked_before or change.place in self._in_work:
             return False
-        if any(place.outer == change.follows for place in (*asked_before, *self._in_work)):
+        if not change.needs.isdisjoint(asked_before):
             return False
-        return all(_is_effective(self._in_work[place]) for place in change.needs & self._in_work.keys())
+        if change.follows >= 0 and any(place.outer == change.follows for place in (*asked_before, *self._in_work)):
+            return False
+        for place in change.needs:
+            if place in self._in_work and place not in is_there:
+                is_there[place] = _is_effective(self._in_work[place])
+        return all(is_there.get(place, True) for place in change.needs)
 
     def _make(self, together: Sequence[Change]) -> None:
         try:
