@@ -153,6 +153,7 @@ def measure(section: Section, ground: Ground, looked: Looked, python: Path, scra
     for run, phase in enumerate(PHASES, 1):
         slot = ground.slot(phase)
         pid = started(slot, python, scratch, phase)
+        looked.sampled.turn(SETTLES)  # what waited while ROOT began: joblensd is never away for so long
         took = seconds_until_known(looked, slot, run, pid)
         looked.sampled.turn(SETTLES)
         looked.window(run)
