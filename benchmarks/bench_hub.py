@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the hub's processes cost: taking records in, pages over many live runs, and viewers.
 
-The hub is the real one, with its embedded store and users of its own. Records are generated, with random numbers, and
+The hub is the real one, with its embedded store and users of its own. Records are generated like those of jobs, and
 posted by this process. CPU is that of the hub's processes, by /proc; the generator's is not in it.
 
     bench_hub.py                    20,000 runs, in a minute
@@ -44,7 +44,7 @@ import numpy as np
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "benchmarks"), str(CHECKOUT / "tests/pool")]
 
-from hub_history import Runs, bounded, name_of  # noqa: E402
+from hub_history import Runs, bounded, name_of, put_numbers  # noqa: E402
 from hub_pages import HubPages  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
@@ -129,7 +129,7 @@ def main() -> int:
         return add_history(options.folder, runs, options.rows, options.copies)
     if options.pages:
         return pages_alone(options.folder, runs)
-    about = f"{runs} live runs on {NODES} nodes, level basic, random numbers; chDB as the store. No TLS."
+    about = f"{runs} live runs on {NODES} nodes, level basic; chDB as the store. No TLS."
     about += f" Every {SERVED}th run has asked two of {SERVERS} file servers."
     if options.folder:
         about += f" Before, each had sent {SAMPLES} samples of 57 metrics, of which 38 change, and {DAY_RUNS} a day's."
@@ -139,7 +139,7 @@ def main() -> int:
             told_history(section, options.folder, demo)
         posts = [post(number, min(POST, runs - number)) for number in range(0, runs, POST)]
         taken(section, demo, posts)
-        overloaded(section, demo, posts)
+        overloaded(section, demo, [post(n, min(POST, runs - n), sequence=NEWEST + 1) for n in range(0, runs, POST)])
         sent(demo, earlier_of(runs))
         wait_for_merges(Store(socket_of(f"{demo}/kept")))
         pages = HubPages(str(demo))
@@ -249,13 +249,10 @@ def node(number: int) -> str:
     return f"ep{number:03d}.example.org"
 
 
-def post(begin: int, count: int, each: int = 1, minutes: int = 0) -> tuple[str, bytes]:
+def post(begin: int, count: int, each: int = 1, minutes: int = 0, sequence: int = NEWEST) -> tuple[str, bytes]:
     """The node that sends it, and its body: a sample of each of `count` runs, or of every so manyth, so long before."""
-    numbers = np.random.default_rng(begin)
     rows = metrics.empty_rows(count)
-    for metric in metrics.METRICS:
-        if metric.level.name == "BASIC":
-            rows[metric.column] = numbers.integers(0, 1 << 40, count) / (1000 if metric.is_float else 1)
+    put_numbers(rows, np.random.default_rng(begin))
     rows["level"], rows["executable"], rows["slot"] = b"basic", b"reconstruct", b"slot1_1"
     now = int(time.time()) - 60 * minutes
     for place in range(count):
@@ -263,7 +260,7 @@ def post(begin: int, count: int, each: int = 1, minutes: int = 0) -> tuple[str, 
         rows["global_job_id"][place], rows["run"][place] = name, f"{name}#1"
         rows["job_id"][place], rows["owner"][place] = f"{begin + place}.0", f"user{(begin + place) % OWNERS}"
         rows["accounting_group"][place] = f"group{(begin + place) % GROUPS}.physics"
-    rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), NEWEST
+    rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), sequence - minutes
     rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 3600, now + 1800, 10  # they stay alive
     rows["request_cpus"], rows["request_memory_bytes"] = 1, 4 << 30
     asked = rows["servers"][::SERVED, :2]
@@ -272,7 +269,6 @@ def post(begin: int, count: int, each: int = 1, minutes: int = 0) -> tuple[str, 
             f"fs{(one // SERVED + at) % SERVERS}.example.org" for one in range(begin, begin + count, SERVED)
         ]
     asked["scope"], asked["requests"], asked["seconds"] = Scope.SERVER, 100_000 - 1000 * minutes, 50.0 - minutes
-    rows["sequence"] -= np.uint64(minutes)
     who = node(begin // POST % NODES)
     lines = [record.json for record in RowEncoder(who).records(rows[::each], RecordKind.SAMPLE)]
     return who, gzip.compress(b"\n".join(lines), 1)
@@ -416,7 +412,7 @@ def taken(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> N
 
 
 def overloaded(section: Section, demo: Path, posts: Sequence[tuple[str, bytes]]) -> None:
-    """All nodes send at once, which is ten times of what the hub is sent else; what they sent before is kept once."""
+    """All nodes send at once, which is ten times of what the hub is sent else."""
     before, began = cpu(demo), time.monotonic()
     later = sent(demo, posts, OVERLOAD * SENDERS)
     wall = time.monotonic() - began

@@ -57,12 +57,8 @@ class Runs:
     def _rounds(self) -> Iterator[np.ndarray]:
         dice = np.random.default_rng(self.begin)
         rows = self._rows()
-        for metric in _OFTEN:
-            rows[metric.column] = 0
         scale = {metric.column: 10.0 ** dice.uniform(0, 6 if metric.unit == "bytes" else 3) for metric in MOVING}
-        for metric in MOVING:
-            first = dice.lognormal(14 if metric.unit == "bytes" else 3, 2, self.count)
-            rows[metric.column] = np.round(first, 3) if metric.is_float else first
+        put_numbers(rows, dice)
         for number in range(self.samples):
             rows["update_time"] = self.until - PERIOD * (self.samples - 1 - number)
             rows["sequence"] = self.last - self.samples + 1 + number
@@ -85,6 +81,15 @@ class Runs:
         rows["start_time"], rows["period_seconds"] = self.until - 86400, PERIOD
         rows["request_cpus"], rows["request_memory_bytes"] = 1, 4 << 30
         return rows
+
+
+def put_numbers(rows: np.ndarray, dice: np.random.Generator) -> None:
+    """What each run has at first, at level `basic`."""
+    for metric in _OFTEN:
+        rows[metric.column] = 0
+    for metric in MOVING:
+        first = dice.lognormal(14 if metric.unit == "bytes" else 3, 2, len(rows))
+        rows[metric.column] = np.round(first, 3) if metric.is_float else first
 
 
 def name_of(run: int) -> str:

@@ -68,7 +68,7 @@ class Asked:
         self.queries: list[tuple[str, dict[str, Any]]] = []
         names = (*OWNER_COLUMNS, *WORD_COLUMNS, "Cores", "ResidentBytes", "Run", "Node", "RunNumber", "GlobalJobId")
         plain = {"Type": "sample", "UpdateTime": 0, "IsMine": 0, "n": 1, "runs": 1}
-        key = {"RunHash": 1, "JobHash": 2, "k1": 1, "k2": "x", "k3": 2, "k4": 1}
+        key = {"RunHash": 1, "JobHash": 2, "Version": 1, "k1": 1, "k2": "x", "k3": 2, "k4": 1}
         self.row = {**dict.fromkeys(names, "x"), **plain, **key, **row}
 
     def ask_counted(self, query: str, **values: Any) -> tuple[list[dict[str, Any]], int]:

@@ -94,8 +94,11 @@ _KEY = ("GlobalJobId", "Run", "Node")
 _LIVE_KEY = ("RunHash", "Node", "JobHash")
 """Of a row of LIVE."""
 
-_MOST_NUMBERS = 1500
-"""Of runs, in a question, which is a line of HTTP."""
+_LIVE_ROW = (*_LIVE_KEY, "Version")
+"""Of the newest one."""
+
+_MOST_NUMBERS = 700
+"""Of runs, with their versions, in a question, which is a line of HTTP."""
 
 _LIVE_SORTS = {
     **{"started": "StartTime", "updated": "UpdateTime", "cores": "Cpu.RecentCores", "memory": "Memory.ResidentBytes"},
@@ -333,7 +336,7 @@ class Reader:
         takes more than to find the first ones. So that is done where there are some.
         """
         counts = "count() OVER () AS n, uniqExact(RunHash) OVER () AS runs"
-        begin = f"WITH {asked.named} SELECT {', '.join(_LIVE_KEY)}, {counts} "
+        begin = f"WITH {asked.named} SELECT {', '.join(_LIVE_ROW)}, {counts} "
         of_these = f"FROM {table} WHERE {asked.where}"
         page = f"LIMIT {asked.most} OFFSET {asked.most * asked.page}"
         keys = self.ask(f"{begin}{of_these} ORDER BY {asked.order} {page}", **values)
@@ -359,20 +362,26 @@ class Reader:
         return [found[run, node] for _, run, node in keys if (run, node) in found]
 
     def _of_live(self, keys: Sequence[Mapping[str, Any]], columns: str) -> list[dict[str, Any]]:
-        """Rows of LIVE within his scope, in the order of these keys.
+        """Rows of LIVE within his scope, in the order of these keys, each with the Version that was found.
 
         Without FINAL, which here takes half as much again: the newest of each is chosen of the few that there are.
+        Older ones, which merges have left, are not read: each of their granules takes as long.
         """
         found: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
         more = "RunHash AS k1, Node AS k2, JobHash AS k3, Version AS k4"
         for begin in range(0, len(keys), _MOST_NUMBERS):
-            those = ", ".join(str(int(key["RunHash"])) for key in keys[begin : begin + _MOST_NUMBERS])
+            some = keys[begin : begin + _MOST_NUMBERS]
+            oldest: dict[int, int] = {}  # of a run that two nodes tell of
+            for key in some:
+                run, version = int(key["RunHash"]), int(key["Version"])
+                oldest[run] = min(version, oldest.get(run, version))
             for row in self.ask(
-                f"SELECT {columns}, {more} FROM {LIVE.name} PREWHERE RunHash IN ({those}) WHERE {self.scope}"
+                f"SELECT {columns}, {more} FROM {LIVE.name} PREWHERE RunHash IN {[*oldest]} AND "
+                f"Version >= transform(RunHash, {[*oldest]}, {[*oldest.values()]}, toUInt64(0)) WHERE {self.scope}"
             ):
-                *key, version = (row.pop(f"k{number}") for number in range(1, 5))
-                if version >= found.get(tuple(key), (0,))[0]:
-                    found[tuple(key)] = version, row
+                *named, newer = (row.pop(f"k{number}") for number in range(1, 5))
+                if newer >= found.get(tuple(named), (0,))[0]:
+                    found[tuple(named)] = newer, row
         ordered = (found.get(tuple(key[name] for name in _LIVE_KEY)) for key in keys)
         return [one[1] for one in ordered if one]
 
@@ -485,7 +494,7 @@ class Reader:
             row
             for names in _portions(runs)
             for row in self.ask(
-                f"SELECT {', '.join(_LIVE_KEY)} FROM {LIVE.name} FINAL "
+                f"SELECT {', '.join(_LIVE_ROW)} FROM {LIVE.name} FINAL "
                 f"PREWHERE RunHash IN (SELECT sipHash64(Named) FROM ({named}))"
                 f" WHERE Run IN ({named}) AND {self.scope} ORDER BY Run, RunNumber DESC LIMIT 1 BY Run",
                 runs=json.dumps(names),
@@ -496,7 +505,7 @@ class Reader:
     def jobs_of_node(self, node: str, most: int) -> list[dict[str, Any]]:
         """What runs there, and he may see; those with most cores first."""
         keys = self.ask(
-            f"SELECT {', '.join(_LIVE_KEY)} FROM {NUMBERS} "
+            f"SELECT {', '.join(_LIVE_ROW)} FROM {NUMBERS} "
             f"WHERE {states.running(self.now)} AND Node = {{node:String}} AND {self.scope} "
             f"ORDER BY {_NUMBERS['Cores']} DESC NULLS LAST, RunHash LIMIT {most}",
             node=node,
