@@ -93,7 +93,7 @@ static __always_inline u64 take_crash_stack(struct walk *walk, struct task_struc
 
 	walk->at = sample->kernel_frames = 0;
 	walk->python_frames = 0;
-	walk->has_called = walk->is_unknown = false;
+	walk->has_called = walk->is_unknown = walk->is_new = false;
 	if (regs && !(walk->flags & SAMPLE_NOT_OURS)) {
 		saved_registers(walk, regs);	/* of a call of nothing the instruction is 0 */
 		leave_no_code(walk);

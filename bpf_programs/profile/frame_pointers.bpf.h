@@ -52,6 +52,7 @@ __attribute__((noinline)) int jl_place(u32 at, u32 is_caller)
 	address = walk->frames[place] - !!is_caller;
 	walk->frames[place] = address;
 	mappings = bpf_map_lookup_elem(&jl_mappings, &walk->sample.process);
+	walk->is_new = !mappings;
 	mapping = mappings ? mapping_of(mappings, address) : 0;
 	if (!mapping)
 		return 1;
@@ -69,7 +70,7 @@ static __always_inline u64 take_guessed_stack(struct walk *walk, void *ctx, stru
 	u32 first = walk->at, frames = 0;
 	long bytes = 0;
 
-	walk->is_unknown = false;
+	walk->is_unknown = walk->is_new = false;
 	walk->flags = SAMPLE_NO_RULES;
 	if (first > SAMPLE_KERNEL_FRAMES)
 		return 0;

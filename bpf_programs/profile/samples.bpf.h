@@ -19,6 +19,7 @@ enum {
 	ASK_EVERY_NS = 10000000,	/* a slot's processes are asked for 100 times a second at most */
 	ASK_AGAIN_NS = 100000000,	/* after a process's first question; twice as long after each further one */
 	MOST_DOUBLINGS = 10,
+	DOUBLINGS_OF_NEW = 4,	/* of a process that nobody has looked at: its question was lost among those of others */
 };
 
 struct {
@@ -64,12 +65,13 @@ struct {
 } jl_asked SEC(".maps");
 
 /* Whether the reader is to look at this process: it is asked for at once, and then less and less often. */
-static __always_inline bool may_ask(struct profiled *profiled, struct process_key *process)
+static __always_inline bool may_ask(struct profiled *profiled, struct process_key *process, bool is_new)
 {
 	struct asked *asked = bpf_map_lookup_elem(&jl_asked, process), first;
 	u64 now = bpf_ktime_get_ns();
+	u32 most = is_new ? DOUBLINGS_OF_NEW : MOST_DOUBLINGS;
 
-	if (asked && now - asked->at_ns < (u64)ASK_AGAIN_NS << (asked->times < MOST_DOUBLINGS ? asked->times : MOST_DOUBLINGS))
+	if (asked && now - asked->at_ns < (u64)ASK_AGAIN_NS << (asked->times < most ? asked->times : most))
 		return false;
 	if (now - profiled->asked_ns < ASK_EVERY_NS)
 		return false;
@@ -113,7 +115,7 @@ static __always_inline u64 take_user_stack(struct walk *walk, struct task_struct
 	struct sample *sample = &walk->sample;
 
 	walk->flags = 0;
-	walk->has_called = walk->is_unknown = false;
+	walk->has_called = walk->is_unknown = walk->is_new = false;
 	walk->python_frames = 0;
 	if (has_registers)
 		unwind(walk, task);
@@ -131,7 +133,7 @@ static __always_inline u64 take_user_stack(struct walk *walk, struct task_struct
 /* Gives the sample to the reader; false if the ring has no room for it. */
 static __always_inline bool tell(struct walk *walk, struct profiled *profiled, u64 size)
 {
-	if (walk->is_unknown && may_ask(profiled, &walk->sample.process))
+	if (walk->is_unknown && may_ask(profiled, &walk->sample.process, walk->is_new))
 		walk->flags |= SAMPLE_ASKS;
 	walk->sample.flags = walk->flags;
 	if (size > sizeof(walk->sample) + sizeof(walk->frames))

@@ -339,7 +339,7 @@ static __always_inline void unwind(struct walk *walk, struct task_struct *task)
 		return;
 	walk->mapping.start = walk->mapping.end = 0;
 	if (!arguments.mappings) {	/* it may have ended before anybody looks at it */
-		walk->is_unknown = true;
+		walk->is_unknown = walk->is_new = true;
 		bpf_find_vma(task, walk->ip, look_at_mapping, &arguments, 0);
 	}
 	bpf_loop(SAMPLE_USER_FRAMES, step, &arguments, 0);

@@ -33,7 +33,8 @@ struct walk {
 	u32 at;			/* frames so far, those of the kernel included */
 	u32 flags;		/* enum sample_flags */
 	bool has_called;	/* all frames but the innermost, and what a signal has interrupted */
-	bool is_unknown;	/* an address was in no mapping that is known */
+	bool is_unknown;	/* an address was in no mapping that is known, */
+	bool is_new;		/* nor is any other one of the process */
 	struct code_mapping mapping;	/* that the frame before was in; `end` 0: none */
 	u64 saved[SAVED_WORDS];	/* the end of a frame: registers of its caller */
 	u32 python_frames;

@@ -51,6 +51,7 @@ from condor_joblens.profiling.samples import (
 )
 from condor_joblens.profiling.steady import Steady
 from condor_joblens.profiling.unwind_tables import NO_PLACE, UnwindTables
+from condor_joblens.profiling.waiting_processes import WaitingProcesses
 
 LOOK_EVERY = 0.5
 """Seconds between two looks into the ring, if nothing wakes the reader."""
@@ -59,7 +60,7 @@ ANSWER_SECONDS = 30.0
 """For so long it waits for joblensd."""
 
 MOST_WAITING = 500
-"""Processes of a job that are to be looked at."""
+"""Processes of a job that are to be looked at: such as have asked once, and such as have asked again."""
 
 MOST_PYTHONS = 100
 """Processes of a job whose functions of Python are known, the latest (program_files.py has as many)."""
@@ -184,7 +185,7 @@ class _Job:
     has_asked: bool = False  # for the opener
     until: float = 0.0  # when the opener must have answered, by time.monotonic()
     look: _Look | None = None
-    waiting: deque[Process] = field(default_factory=deque)
+    waiting: WaitingProcesses = field(default_factory=lambda: WaitingProcesses(MOST_WAITING))
     files: dict[tuple[int, int], int] = field(default_factory=dict)  # device and inode of a mapping -> file's number
     pythons: dict[bytes, _Python] = field(default_factory=dict)  # by struct process_key
     interpreters: dict[int, tuple[int, int]] = field(default_factory=dict)  # as Window's, by numbers of files
@@ -398,8 +399,7 @@ class Reader:
                 job = self._jobs.get(run)
                 if job is None:
                     continue
-                if len(job.waiting) < MOST_WAITING:
-                    job.waiting.append(process)
+                job.waiting.add(process)
                 self._look(job)
 
     def _count(self, data: bytes) -> list[tuple[int, Process]]:
@@ -617,7 +617,7 @@ class Reader:
                 self._want_opener(job)
             return
         if job.look is None and job.waiting:
-            process = job.waiting.popleft()
+            process = job.waiting.take()
             job.look = _Look(process)
             self._ask_opener(job, {"maps": process.pid})
         elif job.look is None:
@@ -660,6 +660,9 @@ class Reader:
             if "mappings" in answer:
                 look.mappings += _mappings(answer["mappings"])[: messages.MOST_MAPPINGS - len(look.mappings)]
                 if answer["more"]:
+                    return
+                if not look.mappings:  # it is over, and needs no place among those that are known
+                    self._next_look(job)
                     return
                 new = {(each[3], each[4]): each for each in look.mappings if each[4]}
                 self._know_again(job, new)

@@ -241,6 +241,19 @@ def test_an_opener_that_ends_while_it_is_asked_costs_that_look_alone(
     assert not messages_of(channel[0])
 
 
+def test_a_process_that_is_over_has_no_place_among_those_that_are_known(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    """Of these there is a bounded number; a storm of forks would push out those that live."""
+    reader = Reader(channel[1], SimpleNamespace(crash=ignore), 1 << 20)  # type: ignore[arg-type]
+    job, _, opener = looking(reader, 0)
+    job.waiting.add(Process(struct.pack("<IIQ", 71, 1, 7), 71))
+    opener.send(json.dumps({"mappings": [], "more": False}).encode())
+    reader._answered(job)
+    assert asked_of(opener) == {"maps": 71}, "the next one is looked at"
+    assert not reader._processes and not messages_of(channel[0])
+
+
 def test_a_child_that_opens_files_is_wanted_when_a_run_begins_and_again_if_it_was_too_early(
     channel: tuple[socket.socket, socket.socket],
 ) -> None:
@@ -250,7 +263,7 @@ def test_a_child_that_opens_files_is_wanted_when_a_run_begins_and_again_if_it_wa
     assert messages_of(channel[0]) == [wanted]
     job = reader._jobs[1]
     reader._take_opener([], 1)
-    job.waiting.append(Process(struct.pack("<IIQ", 70, 1, 7), 70))
+    job.waiting.add(Process(struct.pack("<IIQ", 70, 1, 7), 70))
     reader._look(job)
     assert messages_of(channel[0]) == [wanted]
     reader._take_opener([], 1)
