@@ -278,7 +278,7 @@ class Reader:
         picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
         # of what is alike the order stays while it lives, and of what is over the newest comes first
         then = "UpdateTime DESC, Run" if name == HEALTH and state not in LIVES else "Run"
-        table = self._table_of(words, name, state, exact)
+        table = self._table_of(name, state, exact)
         if table != LATEST.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
             then = "RunHash"
         # which first and how many there are, by few columns of all runs; then all columns of these
@@ -288,7 +288,7 @@ class Reader:
         found = f"{self._columns()}{''.join(picked)}"
         if table != LATEST.name:
             if table == NUMBERS:
-                where = where if state == LIVES[0] else self._live_states()[state]
+                where = self._where_of_numbers(words, state, exact)
                 then = "RunHash" if name in _SORTS_BY_NUMBERS else "Schedd, Job, RunHash"
                 ordered = f"{_LIVE_SORTS[name]} {way} NULLS LAST, {then}"
                 question = _Question(f"{self.own} AS IsMine", where, ordered, most, page)
@@ -315,14 +315,27 @@ class Reader:
             **self._own_values,
         )
 
-    def _table_of(self, words: str, sort: str, state: str, exact: Mapping[str, Any]) -> str:
+    def _table_of(self, sort: str, state: str, exact: Mapping[str, Any]) -> str:
         """The table that tells soonest which runs are chosen, and in which order."""
         given = {name for name, value in exact.items() if value}
         if not self.sees_others or given & _BEGINNINGS:
             return LATEST.name  # its key begins with a job's schedd
         table = _table(state, exact, sort)
-        of_numbers = not words and (not given or (state == LIVES[0] and given <= _NUMBERED))
+        of_numbers = not given or (state == LIVES[0] and given <= _NUMBERED)
         return NUMBERS if table == LIVE.name and sort in _LIVE_SORTS and of_numbers else table
+
+    def _where_of_numbers(self, words: str, state: str, exact: Mapping[str, Any]) -> str:
+        """Which runs, as a condition on NUMBERS; its values are those of `chosen`.
+
+        Texts by which runs are found are the same in all records of one that lives. So they are looked for in LIVE
+        without FINAL, and what it does not have to compare takes half of the time.
+        """
+        where = self.chosen("", state, exact)[0] if state == LIVES[0] else self._live_states()[state]
+        by_words, _ = self._by_words(words)
+        if not by_words:
+            return where
+        found = f"WITH {self.own} AS IsMine SELECT RunHash FROM {LIVE.name} WHERE {' AND '.join(by_words)}"
+        return f"{where} AND RunHash IN ({found})"
 
     def _live_states(self) -> dict[str, str]:
         """A word of LIVES -> the condition on NUMBERS."""
@@ -449,7 +462,12 @@ class Reader:
         exact: the parameters of `filters`, and `mine`: his own jobs alone.
         """
         where, values = self.conditions(state if state in STATES else "running", exact)
-        conditions = [self.own if exact.get("mine") else self.scope, where]
+        by_words, more = self._by_words(words)
+        return " AND ".join([self.own if exact.get("mine") else self.scope, where, *by_words]), {**values, **more}
+
+    def _by_words(self, words: str) -> tuple[list[str], dict[str, str]]:
+        """The same of words alone, for records that have all texts."""
+        conditions, values = list[str](), dict[str, str]()
         # of each job by itself: he finds his own by all that is known of them, and others' by what he may see
         seen = {
             "Owner": self.sees(Seen.OWNER), "Executable": self.sees(Seen.WORDS), "Death": self.sees(Seen.WORDS),
@@ -459,7 +477,7 @@ class Reader:
         for number, word in enumerate(words.split()[:8]):
             values[f"word{number}"] = word[:100]
             conditions.append(f"positionCaseInsensitiveUTF8(concat({text}), {{word{number}:String}}) > 0")
-        return " AND ".join(conditions), values
+        return conditions, values
 
     def runs(
         self, columns: Sequence[str], where: str, order: str, most: int, values: Mapping[str, Any]
