@@ -43,12 +43,20 @@ static void misuse(const char *when)
 
 int main(int count, char **arguments)
 {
+	sigset_t terminated;
 	int status;
 
 	(void)count;
+	sigemptyset(&terminated);
+	sigaddset(&terminated, SIGTERM);
+	/* while `job` is 0, it would be handed on to all of our process group, the tests themselves among them */
+	sigprocmask(SIG_BLOCK, &terminated, NULL);
 	signal(SIGTERM, hand_on);
 	misuse("read");
 	job = fork();
+	if (!job)
+		signal(SIGTERM, SIG_DFL);
+	sigprocmask(SIG_UNBLOCK, &terminated, NULL);
 	if (!job) {
 		execv(arguments[1], arguments + 1);
 		_exit(97);
