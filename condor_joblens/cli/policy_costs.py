@@ -1,6 +1,6 @@
 """What a job costs a node at each level, for `joblens policy simulate` and `joblens control preview`.
 
-docs/policies.md shows this table.
+docs/policies.md shows this table. The times are those of the machines that docs/performance.md names.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ class Cost:
     source: str  # where the figure comes from
 
 
+RECORDER_CALL, RECORDER_EVENT = 19e-9, 150e-9
+"""Seconds of a system call that is no event, and of one that is, for the flight recorder, beyond an empty program. They
+are those of benchmarks/results/recorder.json; another CPU had 11 and 190 ns."""
+
 _BASIC = 0.018e-3 / 1 + 0.23e-3 / 30 + (1e-3 + 1.5e-3) / 75
 _CALLS = SYSCALLS * 94e-9 + SWITCHES * 185e-9
 _IO = _BASIC + _CALLS
@@ -34,9 +38,9 @@ COSTS = {
     Level.IO: Cost(_IO, "and 94 ns a syscall, 185 ns a context switch (benchmarks/results/syscalls.json)"),
     Level.PROFILE: Cost(_IO + SYSCALLS * 100e-9 + 0.001, "and 100 ns a syscall, 0.1 % of a core for stacks"),
     Level.TRACE: Cost(
-        _IO + SYSCALLS * (100e-9 + 11e-9) + 0.001,
-        "and 11 ns a syscall for the flight recorder (benchmarks/results/recorder.json), besides 190 ns an event; "
-        "joblens trace has bounds of its own",
+        _IO + SYSCALLS * (100e-9 + RECORDER_CALL) + 0.001,
+        f"and {RECORDER_CALL * 1e9:.0f} ns a syscall for the flight recorder (benchmarks/results/recorder.json), "
+        f"besides {RECORDER_EVENT * 1e9:.0f} ns an event; joblens trace has bounds of its own",
     ),
 }
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from condor_joblens.cli import policy_ads, policy_simulate
 from condor_joblens.cli.policy_ads import ads
 from condor_joblens.cli.policy_cases import BadCase, parse_cases
-from condor_joblens.cli.policy_costs import COSTS, SWITCHES, SYSCALLS, gained
+from condor_joblens.cli.policy_costs import COSTS, RECORDER_CALL, RECORDER_EVENT, SWITCHES, SYSCALLS, gained
 from condor_joblens.cli.policy_evaluator import EvaluationFailed, PolicyEvaluator
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.model.levels import Level
@@ -489,6 +489,23 @@ def test_what_nodes_gain_is_what_the_table_says_and_calls_of_all_jobs_cost_once_
     assert gained([0, 8, 1, 0, 0], [0, 7, 2, 0, 0], 0) == pytest.approx(0), "its calls cost already"
     assert gained([0, 8, 1, 0, 0], [0, 9, 0, 0, 0], -9) == pytest.approx(-one_of_nine)
     assert gained([0, 0, 9, 0, 0], [0, 0, 0, 9, 0], 0) == pytest.approx(9 * (profile - io))
+
+
+def test_the_page_and_the_benchmark_have_the_same_costs_of_the_recorder() -> None:
+    page = (ROOT / "docs" / "policies.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `trace` | + "))
+    more = COSTS[Level.TRACE].cores - COSTS[Level.PROFILE].cores
+    assert f"+ {more:.4f} | {RECORDER_CALL * 1e9:.0f} ns a system call" in row
+    assert f"{RECORDER_EVENT * 1e9:.0f} ns each" in row and f"{RECORDER_CALL * 1e9:.0f} ns" in COSTS[Level.TRACE].source
+    lines = json.loads((ROOT / "benchmarks" / "results" / "recorder.json").read_text())["lines"]
+    found = {line["what"]: line["value"] * 1e-9 for line in lines if line["unit"] == "ns"}
+    # CPUs differ: what is measured next, elsewhere, may be half of it or twice as much
+    for what, cost in (
+        ("getppid, which is no event", RECORDER_CALL),
+        ("failed open, an event with its path", RECORDER_EVENT),
+    ):
+        measured = found[f"{what}: recorded, above the empty one"]
+        assert measured / 2 < cost < measured * 2, (what, measured)
 
 
 # Ads.
