@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import selectors
 import time
@@ -44,6 +45,9 @@ MOST_COPIES, MOST_COPIES_OF_RUN = 32, 6
 
 SOON = 10.0
 """Seconds between two readings of a run that has half of its copies."""
+
+AGAIN_SECONDS = 10.0
+"""Until the kernel is asked again whether a Python goes on (0.04 ms), while no other Python asks for a ring."""
 
 MAPPED_SECONDS = 10.0
 """After so long a Python has the ring in its memory that it was given, or will never have it."""
@@ -78,14 +82,20 @@ class _Ring:
     pid: int  # of who was given it
     begun: float  # epoch seconds
     given: float  # CLOCK_MONOTONIC
+    asked_at: float = -math.inf
     not_before: float = 0.0
 
     def is_over(self, pid: int) -> bool:
-        """Whether nobody can write to it any more. Who asks for another one now, `pid`, is another program by now."""
+        """Whether nobody can write to it any more. Who asks for another one now, `pid`, is another program by now.
+
+        0: nobody asks. Then what was found before holds for a while.
+        """
         now = time.monotonic()
-        has_had_time = now - self.given > MAPPED_SECONDS or self.pid == pid or not os.path.exists(f"/proc/{self.pid}")
-        if not has_had_time or now < self.not_before:
+        if now < self.not_before or (pid == 0 and now - self.asked_at < AGAIN_SECONDS):
             return False
+        if now - self.given <= MAPPED_SECONDS and self.pid != pid and os.path.exists(f"/proc/{self.pid}"):
+            return False
+        self.asked_at = now
         found = python_ring.is_over(self.descriptor)
         if time.monotonic() - now > SLOW_SECONDS:
             self.not_before = now + HELD_SECONDS

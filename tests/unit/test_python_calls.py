@@ -172,6 +172,32 @@ def test_a_process_that_goes_on_as_another_python_leaves_its_ring(made: Made, ca
     assert calls.give(run, os.getpid(), "3.13.1")[1]
 
 
+def test_a_ring_whose_python_goes_on_is_seldom_asked_until_another_python_wants_one(
+    made: Made, calls: PythonCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_calls, "MAPPED_SECONDS", -1.0)
+    monkeypatch.setattr(python_calls, "AGAIN_SECONDS", 3600.0)
+    asked: list[int] = []
+
+    def goes_on(ring: int) -> bool:
+        asked.append(ring)
+        return False
+
+    monkeypatch.setattr(python_ring, "is_over", goes_on)
+    run = begin(made)
+    _, first = calls.give(run, os.getpid(), "3.13.1")
+    for _ in range(20):
+        calls.tick(time.monotonic())
+    assert asked == [first]
+    _, second = calls.give(run, 1, "3.13.1")
+    assert asked == [first, first]
+    calls.tick(time.monotonic())
+    assert asked == [first, first, second]
+    monkeypatch.setattr(python_calls, "AGAIN_SECONDS", 0.0)
+    calls.tick(time.monotonic())
+    assert asked == [first, first, second, first, second]
+
+
 def test_readings_keep_to_their_share_and_those_of_jobs_that_are_over_do_not_wait(
     made: Made, calls: PythonCalls
 ) -> None:
