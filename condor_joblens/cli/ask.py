@@ -70,9 +70,9 @@ def _python() -> str:
 @contextlib.contextmanager
 def _started(command: list[str], source: str) -> Iterator[subprocess.Popen[str]]:
     """What compiles and runs the source; it is gone afterwards, and its programs with it."""
-    child = subprocess.Popen(
-        ["nice", "-n", str(NICER), *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    nice = ["nice", "-n", str(NICER), *command]
+    # bcc goes to the kernel's headers and back: it fails in a folder that is gone
+    child = subprocess.Popen(nice, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError):

@@ -60,6 +60,20 @@ def test_what_runs_it_and_is_killed_is_no_answer(
     assert code == 1 and "ended with -9" in said
 
 
+@pytest.mark.usefixtures("root")
+def test_it_runs_in_a_folder_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "where").write_text('#!/bin/sh\nprintf \'{"note": "%s"}\\n\' "$PWD"\n')
+    (tmp_path / "where").chmod(0o755)
+    (tmp_path / "x.c").write_text("")
+    monkeypatch.setattr(ask, "_python", lambda: str(tmp_path / "where"))
+    monkeypatch.setattr(ask.client, "ask", lambda *_: {"cgroup": "/"})
+    monkeypatch.chdir(tmp_path)
+    assert main(["ask", "12.0", "x.c", "--run-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "joblens: /\n"
+
+
 def test_a_table_as_lines() -> None:
     rows = [[{"inode": 7, "name": "a\x1b[2J"}, 3], [12, [1, 2]]]
     table = {"table": "listed", "log2": False, "rows": rows, "left_out": 5}
