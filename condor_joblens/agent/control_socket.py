@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import time
@@ -190,9 +191,11 @@ class CommandNode:
     def take_evidence(self, run: int, whose: Payer, stream: Stream) -> None:
         self._evidence.take(run, whose, stream)
 
-    def keep_last_events(self, run: int, uid: int) -> float:
+    def keep_last_events(self, run: int, whose: Payer) -> float:
+        self._owner_commands.check_share(whose)
+        charge = functools.partial(self._owner_commands.charge, whose)
         try:
-            return self._agent.recorder.tag(run, "owner", not_so_often=uid != 0)
+            return self._agent.recorder.tag(run, "owner", not_so_often=whose != 0, charge=charge)
         except NotTagged as error:
             raise Refused(str(error)) from None
 

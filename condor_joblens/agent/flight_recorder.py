@@ -81,6 +81,7 @@ class FlightRecorder:
         self._folder = os.path.join(node.config.run_dir, FOLDER)
         self._waiting: dict[str, int] = {}  # path -> bytes, in their order
         self._being_read: dict[str, int] = {}  # the same of those that are made words of
+        self._charges: dict[str, Callable[[float], None]] = {}  # path -> who is told what its reading has used
         self._readers = ReaderProcesses(MOST_READERS, PATIENCE)
         self._number = 0
         self._asked: dict[int, float] = {}  # run number -> CLOCK_MONOTONIC, of what owners have asked for lately
@@ -97,11 +98,13 @@ class FlightRecorder:
                 self._waiting.setdefault(path, os.stat(path).st_size)
         self._next()
 
-    def tag(self, run: int, cause: str, *, not_so_often: bool = False) -> float:
+    def tag(
+        self, run: int, cause: str, *, not_so_often: bool = False, charge: Callable[[float], None] = lambda _: None
+    ) -> float:
         """Keeps what the run's job did last. When that was, epoch seconds. `cause`: death, ended, owner, hang, trigger.
 
         The copy is safe when this returns; its artifact comes in a moment. `not_so_often`: once in EVERY seconds.
-        Raises NotTagged.
+        `charge` is called with the seconds of CPU that it takes to make the artifact. Raises NotTagged.
         """
         sensor = getattr(self._node.tracer.sensors.get("recorder"), "sensor", None)
         slot = int(self._node.runs.state["kernel_slot"][run])
@@ -139,7 +142,7 @@ class FlightRecorder:
             "about": {name: getattr(about, name) for name in _ABOUT},
             "raised": [[each.when, each.pid, each.words[:MOST_WORDS]] for each in self._raised(number)[-MOST_RAISED:]],
         }
-        self._keep_copy(recorder_reader.head_of(told) + recording.records.tobytes())
+        self._keep_copy(recorder_reader.head_of(told) + recording.records.tobytes(), charge)
         return coverage.tagged
 
     def tag_if_recorded(self, run: int, cause: str) -> None:
@@ -164,7 +167,7 @@ class FlightRecorder:
             count = len(self._waiting) + len(self._being_read)
             raise NotTagged(f"{count} copies of jobs' last events wait to be read here")
 
-    def _keep_copy(self, copy: bytes) -> None:
+    def _keep_copy(self, copy: bytes, charge: Callable[[float], None]) -> None:
         self._number += 1
         path = os.path.join(self._folder, f"{time.time_ns():020d}-{self._number}")
         try:
@@ -172,7 +175,7 @@ class FlightRecorder:
             files.write(path, copy, 0o600)
         except OSError as error:
             raise NotTagged(f"the job's last events can't be kept in {self._folder}: {error.strerror}") from None
-        self._waiting[path] = len(copy)
+        self._waiting[path], self._charges[path] = len(copy), charge
         self._next()
 
     # -- the processes that make words of them --------------------------------------------------------------------
@@ -190,11 +193,12 @@ class FlightRecorder:
                 self._being_read[path] = size
 
     def _begin(self, path: str) -> None:
+        charge = self._charges.pop(path, lambda _: None)  # nobody's, if an earlier joblensd has left it
         copy = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             about = _about(json.loads(os.pread(copy, recorder_reader.HEAD_BYTES, 0)))
             answered = functools.partial(self._answered, path, about)
-            self._readers.begin(b"copy", [copy], last_events.MOST_KEPT_BYTES, time.monotonic(), answered)
+            self._readers.begin(b"copy", [copy], last_events.MOST_KEPT_BYTES, time.monotonic(), answered, charge)
         finally:
             os.close(copy)
 

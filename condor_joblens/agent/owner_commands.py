@@ -87,7 +87,7 @@ class OwnerCommands:
         own = sum(command.whose == whose for command in self._running)
         if own >= (MOST_OF_A_USER if len(self._running) < MOST_AT_ONCE // 2 else 1):
             raise Refused(f"{own} of your commands still go on here: wait, or end one")
-        self._check_share(whose)
+        self.check_share(whose)
         if len(self._running) >= MOST_AT_ONCE:
             raise Refused(f"{MOST_AT_ONCE} commands go on here: try again")
         try:
@@ -95,7 +95,7 @@ class OwnerCommands:
         except OSError:
             raise Refused("the job is over") from None
         is_trace = request.get("verb") == "trace"
-        charge = functools.partial(self._charge, whose)
+        charge = functools.partial(self.charge, whose)
         try:
             if is_trace:
                 channel = self._begun_trace(run, cgroup, sandbox, whose, request, charge)
@@ -134,7 +134,7 @@ class OwnerCommands:
                 self._end(command)
                 command.stream.refuse(why)
 
-    def _check_share(self, whose: Payer) -> None:
+    def check_share(self, whose: Payer) -> None:
         """Raises Refused if what was done for this user has used more CPU than his share. root has all of it."""
         pause = self._shares[whose].pause(time.monotonic()) if whose and whose in self._shares else 0.0
         if pause > 0:
@@ -143,7 +143,7 @@ class OwnerCommands:
                 f"{SAVED_OF_A_USER:g} s): try again in {math.ceil(pause)} s"
             )
 
-    def _charge(self, whose: Payer, seconds: float) -> None:
+    def charge(self, whose: Payer, seconds: float) -> None:
         """What was done for this user has used so many seconds of CPU."""
         share = self._shares.setdefault(whose, TimeShare(SAVED_OF_A_USER, SHARE_OF_A_USER))
         share.take(seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from condor_joblens.commands import find_run
+from condor_joblens.commands import authority, find_run
 from condor_joblens.commands.node_protocol import NodeProtocol
 from condor_joblens.control.verbs import Request
 
@@ -14,4 +14,4 @@ def find(node: NodeProtocol, request: Request) -> int:
 
 def answer(node: NodeProtocol, request: Request, run: int) -> dict[str, str]:
     """Copies it; tells when (epoch seconds). The artifact whose time ends then comes in a moment. Raises Refused."""
-    return {"tagged": f"{node.keep_last_events(run, request.uid):.6f}"}
+    return {"tagged": f"{node.keep_last_events(run, authority.payer(request)):.6f}"}

@@ -115,7 +115,7 @@ class NodeProtocol(Protocol):
     def take_evidence(self, run: int, whose: Payer, stream: Stream) -> None:
         """Sends what the run's threads do and wait for, to this user; one look at a time. Raises Refused."""
 
-    def keep_last_events(self, run: int, uid: int) -> float:
+    def keep_last_events(self, run: int, whose: Payer) -> float:
         """Keeps what the run's job did last, for this user; when that was, epoch seconds. Raises Refused."""
 
     def notify(self, run: int, line: bytes) -> str:

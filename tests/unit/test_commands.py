@@ -87,8 +87,8 @@ class Site:
         self.done.append((run, {"line": line}))
         return self.notify_refusal
 
-    def keep_last_events(self, run: int, uid: int) -> float:
-        self.done.append((uid, {"run": run}))
+    def keep_last_events(self, run: int, whose: Payer) -> float:
+        self.done.append((whose, {"run": run}))
         return 1.0
 
     def sandbox(self, run: int) -> Any:

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import selectors
 import signal
 import socket
 import sys
@@ -24,13 +25,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from condor_joblens.agent import flight_recorder
+from condor_joblens.agent.control_socket import CommandNode
+from condor_joblens.agent.evidence import Evidence
 from condor_joblens.agent.flight_recorder import FlightRecorder, NotTagged
 from condor_joblens.agent.lifecycle import process_events, run_end
 from condor_joblens.agent.output import run_artifacts
+from condor_joblens.agent.owner_commands import SAVED_OF_A_USER, OwnerCommands
 from condor_joblens.cli import before_death
 from condor_joblens.cli.terminal import Style
 from condor_joblens.common import own_process
 from condor_joblens.common.redact import Redactor
+from condor_joblens.control.verbs import Refused
 from condor_joblens.jobs.death_sentence import Raised
 from condor_joblens.model.metrics import text
 from condor_joblens.profiles import last_events
@@ -211,9 +216,11 @@ class Readers:
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self.answer, self.channels = answer, []  # type: ignore[var-annotated]
+        self.charges: list[Callable[[float], None]] = []
 
-    def start(self, channel: socket.socket, **_: object) -> MagicMock:
+    def start(self, channel: socket.socket, charge: Callable[[float], None]) -> MagicMock:
         self.channels.append(channel.dup())
+        self.charges.append(charge)
         return MagicMock()
 
     def close(self) -> None:
@@ -402,6 +409,24 @@ def test_those_that_owners_ask_for_leave_room_for_deaths(made: Made) -> None:
     with pytest.raises(NotTagged, match="8 copies of jobs' last events wait"):
         made.agent.recorder.tag(mine[-1], "owner", not_so_often=True)
     made.agent.recorder.tag(mine[-1], "death")
+
+
+def test_what_a_user_has_kept_is_of_his_share_for_commands_and_deaths_are_of_nobodys(made: Made) -> None:
+    nobody = selectors.DefaultSelector()
+    commands = CommandNode(made.agent, Evidence(made.node, None, nobody), OwnerCommands(made.node, None, nobody))
+    readers, run, other = Readers(recorder_reader.made_of), recorded_run(made), recorded_run(made)
+    made.agent.recorder.open(readers, MagicMock())  # type: ignore[arg-type]
+    made.agent.recorder.tag(run, "death")
+    readers.charges[0](SAVED_OF_A_USER + 2)
+    commands.keep_last_events(run, 1000)
+    readers.charges[1](SAVED_OF_A_USER + 2)
+    with pytest.raises(Refused, match="their share of CPU"):
+        commands.keep_last_events(other, 1000)
+    commands.keep_last_events(other, 1001)
+    commands.keep_last_events(run, 0)
+    readers.charges[3](100.0)
+    commands.keep_last_events(run, 0)
+    readers.close()
 
 
 def test_an_exception_that_ended_a_python_is_among_the_events(made: Made) -> None:
