@@ -29,7 +29,7 @@ from condor_joblens.model.metrics import text
 from condor_joblens.profiles import last_events
 from condor_joblens.profiles.last_events import Coverage
 from condor_joblens.shm.artifact_header import Artifact
-from condor_joblens.tracer.sensors import Recorder
+from condor_joblens.tracer.sensors import recorder_of
 from condor_joblens.tracer.sensors.recorder import NODE_BYTES
 from condor_joblens.tracing import recorder_reader
 
@@ -106,9 +106,9 @@ class FlightRecorder:
         The copy is safe when this returns; its artifact comes in a moment. `not_so_often`: once in EVERY seconds.
         `charge` is called with the seconds of CPU that it takes to make the artifact. Raises NotTagged.
         """
-        sensor = getattr(self._node.tracer.sensors.get("recorder"), "sensor", None)
+        sensor = recorder_of(self._node.tracer.sensors)
         slot = int(self._node.runs.state["kernel_slot"][run])
-        recording = sensor.recording(slot) if isinstance(sensor, Recorder) and slot >= 0 else None
+        recording = sensor.recording(slot) if sensor is not None and slot >= 0 else None
         if recording is None:
             raise NotRecorded("the job's last events are not recorded: that takes level trace, and room (its Note)")
         number, now = int(self._node.runs.rows["run_number"][run]), time.monotonic()

@@ -24,7 +24,7 @@ from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.model.levels import Level
 from condor_joblens.policy.trace_request import ATTRIBUTE
 from condor_joblens.profiling.program_files import REQUEST
-from condor_joblens.tracer.sensors import Recorder
+from condor_joblens.tracer.sensors import recorder_of
 
 MOST_AT_ONCE = 8
 """Traces of a node that somebody has asked for, of a job one at a time: what probes may cost it is reckoned by trace.
@@ -205,7 +205,7 @@ class Traces:
 
     def _recorder(self, run: int) -> tuple[dict[str, object], list[int]]:
         """What a trace is told of the flight recorder, and the descriptors of its maps; nothing if it is not there."""
-        sensor = self._recorder_sensor()
+        sensor = recorder_of(self._node.tracer.sensors)
         maps = [] if sensor is None else sensor.for_traces()
         slot = int(self._node.runs.state["kernel_slot"][run])
         if sensor is None or not maps or slot < 0:
@@ -214,16 +214,12 @@ class Traces:
 
     def awaits_recorder(self) -> bool:
         """Whether the flight recorder is being loaded: a trace that begins before would have no part in it."""
-        sensor, now = self._recorder_sensor(), time.monotonic()
+        sensor, now = recorder_of(self._node.tracer.sensors), time.monotonic()
         if sensor is None or not sensor.rows or sensor.loaded is not None or sensor.missing:
             self._awaited_since = None
             return False
         self._awaited_since = now if self._awaited_since is None else self._awaited_since
         return now - self._awaited_since < RECORDER_SECONDS
-
-    def _recorder_sensor(self) -> Recorder | None:
-        sensor = getattr(self._node.tracer.sensors.get("recorder"), "sensor", None)
-        return sensor if isinstance(sensor, Recorder) else None
 
     def _reports(self) -> None:
         assert self._tracers is not None

@@ -15,7 +15,7 @@ from ground import Ground, Slot, forked, on_ground
 
 from condor_joblens.tracer import map_layout
 from condor_joblens.tracer.sensors import Recorder
-from condor_joblens.tracer.sensors.recorder import NODE_BYTES, Recording
+from condor_joblens.tracer.sensors.recorder import NEVER, NODE_BYTES, Recording
 
 pytestmark = [pytest.mark.guest, pytest.mark.recorder]
 
@@ -95,14 +95,30 @@ def test_what_is_new_since_the_last_look(slot: Slot) -> None:
     sensor = recorder(slot.tracer)
     fails = "import os\ntry: os.open('/nowhere/NUMBER', 0)\nexcept OSError: pass"
     python(slot, fails.replace("NUMBER", "1"))
-    first, last = sensor.rare_since(slot.index, 0)
+    first, last = sensor.rare_since(slot.index, NEVER)
     python(slot, fails.replace("NUMBER", "2"))
     later, end = sensor.rare_since(slot.index, last)
     paths = [[bytes(text).partition(b"\0")[0] for text in records["text"]] for records in (first, later)]
     assert b"/nowhere/1" in paths[0] and b"/nowhere/2" not in paths[0]
     assert b"/nowhere/2" in paths[1] and b"/nowhere/1" not in paths[1]
-    assert later["begun"].min() > last and end == later["begun"].max()
+    assert later["begun"].min() > first["begun"].max()
     assert (len(sensor.rare_since(slot.index, end)[0]), sensor.rare_since(slot.index, end)[1]) == (0, end)
+
+
+def test_what_is_new_of_a_job_that_is_recorded_again_in_another_place(slot: Slot, ground: Ground) -> None:
+    sensor = recorder(slot.tracer)
+    fails = "import os\ntry: os.open('/nowhere/NUMBER', 0)\nexcept OSError: pass"
+    for number in range(3):
+        python(slot, fails.replace("NUMBER", str(number)))
+    _, last = sensor.rare_since(slot.index, NEVER)
+    sensor.stop(slot.index)
+    record(ground.slot("condor_slot2"), OWNER)  # it gets the place
+    record(slot, OWNER)
+    python(slot, fails.replace("NUMBER", "again"))
+    found, last = sensor.rare_since(slot.index, last)
+    paths = [bytes(text).partition(b"\0")[0] for text in found["text"]]
+    assert b"/nowhere/again" in paths and b"/nowhere/0" not in paths
+    assert len(sensor.rare_since(slot.index, last)[0]) == 0
 
 
 def test_a_failed_write_with_the_name_of_its_file(slot: Slot) -> None:

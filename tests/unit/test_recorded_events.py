@@ -66,10 +66,10 @@ class Rings:
             record[name] = value
         self.new.setdefault(run, []).append(record)
 
-    def _since(self, slot: int, number: int) -> tuple[np.ndarray, int]:
+    def _since(self, slot: int, last: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int]]:
         found = self.new.pop(slot, [])
         records = np.concatenate(found) if found else np.zeros(0, map_layout.RECORDED)
-        return records, number + len(records)
+        return records, (1, last[1] + len(records))
 
 
 @pytest.fixture

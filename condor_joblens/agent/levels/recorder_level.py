@@ -6,7 +6,7 @@ import numpy as np
 
 from condor_joblens.agent.levels.level_state import Levels
 from condor_joblens.model.levels import Level
-from condor_joblens.tracer.sensors import Recorder
+from condor_joblens.tracer.sensors import Recorder, recorder_of
 
 NOTE = "recorder"
 
@@ -67,8 +67,8 @@ def retry(levels: Levels) -> None:
 
 def _sensor(levels: Levels) -> Recorder | None:
     """None if this node records nothing."""
-    sensor = getattr(levels.node.tracer.sensors.get("recorder"), "sensor", None)
-    return sensor if isinstance(sensor, Recorder) and sensor.rows else None
+    sensor = recorder_of(levels.node.tracer.sensors)
+    return sensor if sensor is not None and sensor.rows else None
 
 
 def _by_importance(levels: Levels, runs: np.ndarray) -> np.ndarray:

@@ -18,7 +18,8 @@ from condor_joblens.common.redact import Redactor, clipped
 from condor_joblens.common.system_calls import numbers
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.tracer._bpf import lib
-from condor_joblens.tracer.sensors import Recorder
+from condor_joblens.tracer.sensors import recorder_of
+from condor_joblens.tracer.sensors.recorder import NEVER
 from condor_joblens.tracing.recorder_reader import address
 
 LOOK_SECONDS = 2.0
@@ -37,7 +38,7 @@ _NONE: np.ndarray = np.zeros(0, EVENT)
 class _OfRun:
     """What is known of a run."""
 
-    last: int = 0  # event of its ring
+    last: tuple[int, int] = NEVER  # event of its ring that was looked at
     opens: FailedOpens = field(default_factory=FailedOpens)
 
 
@@ -57,8 +58,8 @@ class RecordedEvents:
 
     def look(self, now: float, wanted: Collection[EventKind]) -> np.ndarray:
         """Events (EVENT, shape (n,)) of these kinds since the last look; `now` is time.monotonic()."""
-        sensor = getattr(self._node.tracer.sensors.get("recorder"), "sensor", None)
-        if now < self._next or not isinstance(sensor, Recorder):
+        sensor = recorder_of(self._node.tracer.sensors)
+        if now < self._next or sensor is None:
             return _NONE
         self._next = now + LOOK_SECONDS
         runs = self._node.runs

@@ -6,7 +6,7 @@ from condor_joblens.tracer.sensors.basic import Basic, CloserSensor, NodeSensor
 from condor_joblens.tracer.sensors.failing import Failing
 from condor_joblens.tracer.sensors.io import Io
 from condor_joblens.tracer.sensors.profile import Profile
-from condor_joblens.tracer.sensors.recorder import Recorder
+from condor_joblens.tracer.sensors.recorder import Recorder, recorder_of
 from condor_joblens.tracer.sensors.servers import REQUEST_SENSORS, FuseRequests, RequestSensor
 
 SENSORS: tuple[type[CloserSensor], ...] = (Io, Profile, Recorder)
@@ -24,4 +24,5 @@ __all__ = [
     "Profile",
     "Recorder",
     "RequestSensor",
+    "recorder_of",
 ]

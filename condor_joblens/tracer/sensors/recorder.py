@@ -31,6 +31,9 @@ RECORDER_BYTES = 1 << 20
 RARE_SHARE = 4
 """One place in so many is in the ring of rare events: they come seldom, and are what is asked for first."""
 
+NEVER = 0, 0
+"""Of `rare_since`: nothing was asked for before."""
+
 _PLACES = struct.Struct("=II")
 
 
@@ -199,24 +202,25 @@ class Recorder(CloserSensor):
         """Whether any slot is recorded."""
         return bool((self._jobs["key"] > 0).any())
 
-    def rare_since(self, slot: int, number: int) -> tuple[np.ndarray, int]:
-        """Rare events of the slot after event `number` of its ring, and the last one's number.
+    def rare_since(self, slot: int, last: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int]]:
+        """Rare events of the slot after the last one that was asked for (NEVER), and which one is the last now.
 
         map_layout.RECORDED, shape (n,), in their order, as far as they are there; none of before its recording began.
         """
         if self.loaded is None or not self.is_attached or not self._jobs["key"][slot]:
-            return np.zeros(0, map_layout.RECORDED), number
+            return np.zeros(0, map_layout.RECORDED), last
         job = self._jobs[slot].copy()
-        row, places = int(job["row"]), sum(self.places)
+        key, row, places = int(job["key"]), int(job["row"]), sum(self.places)
+        number = last[1] if key == last[0] else 0  # recorded anew, it may have another row, which counts by itself
         if int(self._heads["heads"][row][0]) == number:
-            return np.zeros(0, map_layout.RECORDED), number
+            return np.zeros(0, map_layout.RECORDED), (key, number)
         ring = self._records[row * places : row * places + self.places[0]]
         copied = ring.copy()
         whole = (copied["key"] == _short(job)) & (copied["begun"] == copied["ended"]) & (copied["begun"] > number)
         whole &= (ring["begun"] == copied["begun"]) & (ring["ended"] == copied["ended"])
         found = copied[whole]
         found = found[np.argsort(found["begun"])]
-        return found, int(found["begun"].max(initial=number))
+        return found, (key, int(found["begun"].max(initial=number)))
 
     def recording(self, slot: int) -> Recording | None:
         """A copy of what was recorded of the slot until now; None if it is not recorded."""
@@ -250,3 +254,9 @@ class Recorder(CloserSensor):
             since,
             *complete,
         )
+
+
+def recorder_of(sensors: Mapping[str, object]) -> Recorder | None:
+    """The recorder among a tracer's sensors that are loaded on demand; None: nothing is recorded on this node."""
+    sensor = getattr(sensors.get(Recorder.name), "sensor", None)
+    return sensor if isinstance(sensor, Recorder) else None
