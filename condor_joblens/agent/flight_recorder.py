@@ -217,10 +217,10 @@ class FlightRecorder:
         """Why a job's last events are not kept, in the log and, as long as its run is there, in its Note."""
         note = f"its last events are not kept: {why}"
         self._node.log_once(f"{about.slot}: run {about.run}: {note}")
-        for run in self._node.runs.living():
-            if self._node.runs.rows["run_number"][run] == about.run_number:
-                self._node.handles[run].notes["last events"] = note
-                self._node.update_note(run)
+        run = self._node.runs.by_number().get(about.run_number)
+        if run is not None:
+            self._node.handles[run].notes["last events"] = note
+            self._node.update_note(run)
 
     def _keep(self, about: Artifact, made: bytes) -> None:
         """The first of a run, and the newest."""

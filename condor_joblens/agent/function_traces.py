@@ -128,7 +128,7 @@ class FunctionTraces:
         if self._traces is None:
             return
         node = self._levels.node
-        runs = trace_places.by_number(self._levels)
+        runs = self._levels.node.runs.by_number()
         for number, standing in list(self._running.items()):
             run = runs.get(number)
             is_over = run is None or bool(node.runs.rows["final"][run])  # then it ends by itself, and tells the rest

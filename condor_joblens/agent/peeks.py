@@ -84,7 +84,7 @@ class Peeks:
         """Once a round: begins those that are wanted, and ends those that are not any more."""
         if self._selector is None:
             return
-        runs = trace_places.by_number(self._levels)
+        runs = self._levels.node.runs.by_number()
         for number, peek in list(self._running.items()):
             run = runs.get(number)
             if run is None or self._asked(run) != (peek.specs, peek.period):

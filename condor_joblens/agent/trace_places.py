@@ -32,13 +32,6 @@ def place_of(levels: Levels, run: int, number: int) -> Place:
     return Place(number, policy_input.owner(levels, run), importance)
 
 
-def by_number(levels: Levels) -> dict[int, int]:
-    """The runs that live, by their numbers."""
-    runs = levels.node.runs
-    living = runs.living()
-    return dict(zip(runs.rows["run_number"][living].tolist(), living.tolist()))
-
-
 def waiting(
     levels: Levels,
     runs: Mapping[int, int],

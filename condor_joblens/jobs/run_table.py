@@ -62,6 +62,11 @@ class Runs:
         indices: np.ndarray = np.flatnonzero(self._used)
         return indices
 
+    def by_number(self) -> dict[int, int]:
+        """The same by their numbers: an index is another run's once its run is over."""
+        living = self.living()
+        return dict(zip(self.rows["run_number"][living].tolist(), living.tolist()))
+
     def add(self, cgroup_id: int) -> int | None:
         """A new run in this cgroup, every number absent; None where the table is full."""
         free = np.flatnonzero(~self._used)

@@ -163,7 +163,7 @@ class Triggers:
         if self._loaded() is not None and (early := self._early.take()) is not None:
             self._ask_about(early, self._client)
         for did in answers:
-            index = self._runs_by_number()
+            index = self._levels.node.runs.by_number()
             for action in did.actions:
                 run = index.get(action.run)
                 if run is None:
@@ -190,7 +190,7 @@ class Triggers:
 
     def _do_held(self) -> None:
         held = list(self._actions.held)
-        index = self._runs_by_number() if held else {}
+        index = self._levels.node.runs.by_number() if held else {}
         for number in held:
             run = index.get(number)
             if run is None:
@@ -198,17 +198,13 @@ class Triggers:
             else:
                 self._levels.node.guard(run, "trigger", self._actions.do_held, run)
 
-    def _runs_by_number(self) -> dict[int, int]:
-        runs = self._levels.node.runs
-        living = runs.living()
-        return dict(zip(runs.rows["run_number"][living].tolist(), living.tolist()))
-
     def _introduced(self, numbers: list[int]) -> list[tuple[int, str, str, str, str, str]]:
         """Whose these runs are, if the child was not told yet, or was told before anybody knew."""
         new = [number for number in numbers if not self._told.get(number)]
         if not new:
             return []
-        index, runs, told = self._runs_by_number(), self._levels.node.runs, []
+        runs, told = self._levels.node.runs, []
+        index = runs.by_number()
         for number in new:
             run = index.get(number)
             if run is None:
