@@ -30,7 +30,7 @@ from condor_joblens.profiles import last_events
 from condor_joblens.profiles.last_events import Coverage
 from condor_joblens.shm.artifact_header import Artifact
 from condor_joblens.tracer.sensors import recorder_of
-from condor_joblens.tracer.sensors.recorder import NODE_BYTES
+from condor_joblens.tracer.sensors.recorder import NODE_BYTES, Recording
 from condor_joblens.tracing import recorder_reader
 
 FOLDER = "recorder"
@@ -106,33 +106,15 @@ class FlightRecorder:
         The copy is safe when this returns; its artifact comes in a moment. `not_so_often`: once in EVERY seconds.
         `charge` is called with the seconds of CPU that it takes to make the artifact. Raises NotTagged.
         """
-        sensor = recorder_of(self._node.tracer.sensors)
-        slot = int(self._node.runs.state["kernel_slot"][run])
-        recording = sensor.recording(slot) if sensor is not None and slot >= 0 else None
-        if recording is None:
-            raise NotRecorded("the job's last events are not recorded: that takes level trace, and room (its Note)")
-        number, now = int(self._node.runs.rows["run_number"][run]), time.monotonic()
-        if not_so_often and now - self._asked.get(number, -EVERY) < EVERY:
-            raise NotTagged(f"it was kept a moment ago: try again in {EVERY:.0f} seconds")
-        if not_so_often and len(self._waiting) >= MOST_FOR_OWNERS:
-            raise NotTagged(f"{len(self._waiting)} copies of jobs' last events wait to be read here: try again")
-        self._check_room(recording.records.nbytes)
-        self._asked = {each: when for each, when in self._asked.items() if now - when < EVERY}
+        number = int(self._node.runs.rows["run_number"][run])
         if not_so_often:
-            self._asked[number] = now
+            self._check_pace(number)
+        recording = self._recording(run)
+        self._check_room(recording.records.nbytes)
+        if not_so_often:
+            self._asked[number] = time.monotonic()
         epoch = time.time() - time.monotonic()
-        row = self._node.runs.rows[run]
-        coverage = Coverage(
-            tagged=epoch + time.monotonic(),
-            cause=cause,
-            death=text(row["death"]) if cause in ("death", "ended") else "",
-            since=epoch + recording.since,
-            rare_since=epoch + recording.rare_since,
-            frequent_since=epoch + recording.frequent_since,
-            overwritten=recording.overwritten,
-            lost=recording.lost,
-            not_ours=recording.not_ours,
-        )
+        coverage = self._coverage(run, cause, recording, epoch)
         about = self._artifacts.about(run)
         if self._node.handles[run].sandbox is None:  # it ended while joblensd was down, and its folder is gone
             about = dataclasses.replace(about, uid=None if recording.uid in (0, *nobodys()) else recording.uid)
@@ -144,6 +126,37 @@ class FlightRecorder:
         }
         self._keep_copy(recorder_reader.head_of(told) + recording.records.tobytes(), charge)
         return coverage.tagged
+
+    def _check_pace(self, number: int) -> None:
+        """Raises NotTagged if an owner has to wait, before anything is copied for him."""
+        now = time.monotonic()
+        self._asked = {each: when for each, when in self._asked.items() if now - when < EVERY}
+        if number in self._asked:
+            raise NotTagged(f"it was kept a moment ago: try again in {EVERY:.0f} seconds")
+        if len(self._waiting) >= MOST_FOR_OWNERS:
+            raise NotTagged(f"{len(self._waiting)} copies of jobs' last events wait to be read here: try again")
+
+    def _recording(self, run: int) -> Recording:
+        """A copy of the run's rings. Raises NotRecorded."""
+        sensor, slot = recorder_of(self._node.tracer.sensors), int(self._node.runs.state["kernel_slot"][run])
+        recording = sensor.recording(slot) if sensor is not None and slot >= 0 else None
+        if recording is None:
+            raise NotRecorded("the job's last events are not recorded: that takes level trace, and room (its Note)")
+        return recording
+
+    def _coverage(self, run: int, cause: str, recording: Recording, epoch: float) -> Coverage:
+        """What an artifact says of itself; `epoch` is the time, in epoch seconds, at which CLOCK_MONOTONIC was 0."""
+        return Coverage(
+            tagged=epoch + time.monotonic(),
+            cause=cause,
+            death=text(self._node.runs.rows["death"][run]) if cause in ("death", "ended") else "",
+            since=epoch + recording.since,
+            rare_since=epoch + recording.rare_since,
+            frequent_since=epoch + recording.frequent_since,
+            overwritten=recording.overwritten,
+            lost=recording.lost,
+            not_ours=recording.not_ours,
+        )
 
     def tag_if_recorded(self, run: int, cause: str) -> None:
         """As `tag`, for what joblensd itself has seen. Most runs are not recorded, and nobody waits for an answer."""
