@@ -66,9 +66,7 @@ def _run(source: str, cgroup: str, seconds: float, name: str) -> None:
     folder = f"/lib/modules/{os.uname().release}/build"
     if not os.path.isdir(folder) and not os.path.exists("/sys/kernel/kheaders.tar.xz"):
         raise RuntimeError(f"{folder} is missing: install the headers of the kernel that runs (linux-headers)")
-    program = bcc.BPF(text=JOB % name.replace("\\", "").replace('"', "") + source)
-    if any(bytes(each).startswith(b"r_") for each in program.kprobe_fds) or program.kfunc_exit_fds:
-        raise RuntimeError("it has a return probe")
+    program = _looking_alone(bcc.BPF)(text=JOB % name.replace("\\", "").replace('"', "") + source)
     program[b"joblens_job"][0] = cgroup
     kinds = dict(_tables(bcc, program))
     left = [MOST_EVENTS]
@@ -84,6 +82,16 @@ def _run(source: str, cgroup: str, seconds: float, name: str) -> None:
     for table, kind in kinds.items():
         if kind in _HASHES | _ARRAYS and table != b"joblens_job":
             _tell_table(program[table], table.decode(), kind)
+
+
+def _looking_alone(bpf: Any) -> Any:
+    """bcc's class, which attaches each function by its name: names that macros make are known to nobody before."""
+
+    def refuse(*_: Any, fn_name: bytes = b"", **__: Any) -> None:
+        name = fn_name.decode(errors="replace")
+        raise RuntimeError(f"{name} is a return probe, or does more than look: none is taken")
+
+    return type("Program", (bpf,), dict.fromkeys(("attach_kretprobe", "attach_kretfunc", "attach_lsm"), refuse))
 
 
 def _tables(bcc: Any, program: Any) -> Iterable[tuple[bytes, int]]:

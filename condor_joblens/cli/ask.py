@@ -24,7 +24,8 @@ PYTHONS = (sys.executable, "/usr/bin/python3")
 MOST_BYTES = 1 << 20
 NICER = 10
 
-_RETURN_PROBE = re.compile(r"\b(?:kretprobe__|kretfunc__|KRETFUNC_PROBE|KMOD_RET|KRETPROBE)\w*")
+_RETURN_PROBE = re.compile(r"\b(?:kretprobe__|kretfunc__|KRETFUNC_PROBE|KRETPROBE)\w*")
+_ACT = re.compile(r"\b(?:kmod_ret__|KMOD_RET|lsm__|LSM_PROBE|bpf_(?:send_signal|probe_write_user|override_return))\w*")
 _WIDEST = 60
 
 
@@ -33,8 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if os.geteuid() != 0:
         raise JobLensError("only root may put a program into the kernel: run it as root, on the job's node")
     source = _read(options.file)
-    if found := _RETURN_PROBE.search(source):
-        raise UsageError(f"{found[0]} is a return probe, and none is taken: a tracepoint sys_exit_... tells the same")
+    check(source)
     path = os.path.join(run_dir(options.run_dir), SOCKET)
     cgroup = client.ask(path, "ask", {"job": options.id}).get("cgroup", "")
     command = [_python(), "-I", CHILD, cgroup, str(options.seconds), os.path.basename(options.file)]
@@ -45,6 +45,14 @@ def run(options: argparse.Namespace) -> int:
         if code := child.wait():
             raise JobLensError(f"what compiles and runs the program ended with {code}, and does not say why")
     return 0
+
+
+def check(source: str) -> None:
+    """Raises UsageError for a program that a job would feel otherwise than by its time."""
+    if found := _RETURN_PROBE.search(source):
+        raise UsageError(f"{found[0]} is a return probe, and none is taken: a tracepoint sys_exit_... tells the same")
+    if found := _ACT.search(source):
+        raise UsageError(f"{found[0]} does something to who is looked at: a question only looks")
 
 
 def _read(path: str) -> str:

@@ -42,6 +42,24 @@ def test_no_return_probe_is_taken(probe: str, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    "act",
+    [
+        "LSM_PROBE(file_open, struct file *file) { return -1; }",
+        "KMOD_RET(vfs_read) { return 1; }",
+        "int kprobe__f(void *c) { bpf_send_signal(9); return 0; }",
+        "int kprobe__f(void *c) { bpf_probe_write_user(c, c, 1); return 0; }",
+        "int kprobe__f(void *c) { bpf_override_return(c, 1); return 0; }",
+    ],
+)
+def test_a_program_that_acts_on_a_job_is_not_taken(
+    act: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = refused(tmp_path, capsys, act.encode())
+    assert code == 2 and "does something to who is looked at" in said
+
+
+@pytest.mark.usefixtures("root")
 def test_what_is_no_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "can't be read" in refused(tmp_path, capsys, b"\xff")[1]
     assert "has more than 1 MiB" in refused(tmp_path, capsys, b" " * (ask.MOST_BYTES + 1))[1]
@@ -94,7 +112,28 @@ def test_values_of_c_as_values_of_json() -> None:
     assert json.dumps([with_bcc.plain(ctypes.c_int(-1)), with_bcc.plain(b"x\0y")]) == '[-1, "x"]'
 
 
+def test_nothing_is_attached_but_what_looks() -> None:
+    class Program:
+        """As bcc's class, which attaches by names."""
+
+        def __init__(self, name: bytes) -> None:
+            self.attached: list[bytes] = []
+            getattr(self, "attach_" + name.decode().partition("__")[0])(fn_name=name)
+
+        def attach_kprobe(self, fn_name: bytes) -> None:
+            self.attached.append(fn_name)
+
+        attach_kretprobe = attach_kretfunc = attach_lsm = attach_kprobe
+
+    looking = with_bcc._looking_alone(Program)
+    assert looking(b"kprobe__f").attached == [b"kprobe__f"]
+    for name in (b"kretprobe__f", b"kretfunc__f", b"lsm__f"):
+        with pytest.raises(RuntimeError, match=f"{name.decode()} is a return probe, or does more than look"):
+            looking(name)
+
+
 def test_the_examples_are_named_and_scoped_to_the_job() -> None:
     assert len(EXAMPLES) == 3
     for path in EXAMPLES:
-        assert "JOB()" in path.read_text() and ask._RETURN_PROBE.search(path.read_text()) is None
+        assert "JOB()" in path.read_text()
+        ask.check(path.read_text())
