@@ -57,6 +57,7 @@ _RECORDS = {CALLS: ("traced_texts", 2048), THROWS: ("traced_throw", 64), COMMAND
 _ENTRIES = lib.TRACED_ENTRY, lib.TRACED_COMMAND, lib.TRACED_SHELL_END
 """What is attached last. Of a shell all is, by one link: a command whose end is not seen is told as such."""
 
+_KINDS = {int(kind): kind for kind in Kind}
 _ATTACH_UPROBES = 48  # BPF_TRACE_UPROBE_MULTI
 _MOST_INT = 1 << 31
 
@@ -338,7 +339,7 @@ class Probes:
                 stack=bytes(ffi.buffer(thrown.stack, stack)),
             )
             found.append(
-                (Hit(Kind(hit.kind), hit.function, hit.time_ns, hit.stack, hit.thread, hit.pid, hit.tid), taken)
+                (Hit(_KINDS[hit.kind], hit.function, hit.time_ns, hit.stack, hit.thread, hit.pid, hit.tid), taken)
             )
         return found
 
@@ -363,27 +364,23 @@ class Probes:
 
     def _hit(self, told: Any) -> Hit:
         hit = told.hit
-        texts: list[tuple[int, bytes]] = []
-        if hit.kind == Kind.ENTRY:
-            wanted = self.functions[hit.function].texts
-            registers = [register for register in range(6) if wanted >> register & 1]
-            texts = [
-                (register, ffi.string(told.text[at], 64))
-                for at, register in enumerate(registers)
-                if hit.texts >> register & 1
-            ]
-        values = tuple(hit.values)
-        return Hit(
-            Kind(hit.kind),
-            hit.function,
-            hit.time_ns,
-            hit.stack,
-            hit.thread,
-            hit.pid,
-            hit.tid,
-            hit.lost,
-            values,
-            tuple(texts),
+        kind, number, values = _KINDS[hit.kind], hit.function, hit.values
+        texts: tuple[tuple[int, bytes], ...] = ()
+        if kind is Kind.ENTRY and self.functions[number].has_arguments:
+            read = tuple(values)
+            texts = self._texts(told, self.functions[number].texts) if hit.texts else ()
+        else:
+            read = (values[0],)  # what is behind it, if anything is, is of another hit
+        return Hit(kind, number, hit.time_ns, hit.stack, hit.thread, hit.pid, hit.tid, hit.lost, read, texts)
+
+    @staticmethod
+    def _texts(told: Any, wanted: int) -> tuple[tuple[int, bytes], ...]:
+        """Those that could be read, by the numbers of their registers."""
+        registers = [register for register in range(6) if wanted >> register & 1]
+        return tuple(
+            (register, ffi.string(told.text[at], 64))
+            for at, register in enumerate(registers)
+            if told.hit.texts >> register & 1
         )
 
 
