@@ -136,4 +136,5 @@ def _say(**fields: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # The kernel takes all of it away. bcc's own end prints a traceback where there was BPF_PERF_OUTPUT.
+    os._exit(main(sys.argv[1:]))

@@ -14,9 +14,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from asked import TIMES
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
@@ -48,6 +48,26 @@ PYTHONS = ("3.9", "3.11", "3.13", "3.14")
 
 FSYNC, RMDIR = 74, 84
 """Numbers of system calls on x86-64."""
+
+REFUSALS = {
+    "a return probe": "kretprobe__vfs_read is a return probe, and none",
+    "a hidden return probe": "kretprobe__vfs_read is a return probe, or does more",
+    "no program": "Failed to compile BPF module",
+    "an example about no job": "18.0",
+    "no file": "no_such.c can't be read",
+    "an example, as no root": "only root",
+    "an example, and the knob is off": "set JOBLENS_ASK = true",
+}
+"""Of asked.py: in what words `joblens ask` refuses it, in its last line. Before that the compiler speaks."""
+
+
+class Answer(NamedTuple):
+    """What a command has answered."""
+
+    code: int
+    printed: str
+    said: str
+
 
 CODE = 7
 """The exit code of what runs the tests there."""
@@ -88,6 +108,7 @@ def test_kernel_tests_pass_under(suite: str) -> None:
     assert passed and int(passed.group(1)) >= LEAST_PASSED[CHOSEN] and "skipped" not in said, said[-2000:]
 
 
+@pytest.mark.usefixtures("programs")
 @pytest.mark.skipif(CHOSEN == "core", reason="bcc's compiler takes minutes here: make test-kernels has it")
 def test_root_asks_by_a_program_that_bcc_compiles() -> None:
     """With Debian's 6.1, of which there are headers."""
@@ -96,20 +117,35 @@ def test_root_asks_by_a_program_that_bcc_compiles() -> None:
     headers = shlex.quote(printed.stdout.strip())
     there = (
         f"mount -t overlay -o lowerdir={headers}/usr/lib:/usr/lib overlay /usr/lib && "
-        f"mount -o bind {headers}/usr/src /usr/src && "
-        f"exec {shlex.quote(sys.executable)} {shlex.quote(str(HERE / 'asked.py'))} {shlex.quote(str(CHECKOUT))}"
+        f"mount -o bind {headers}/usr/src /usr/src && cd {shlex.quote(str(CHECKOUT))} && "
+        f"export PYTHONPATH=.:tests/kernel && exec {shlex.quote(sys.executable)} tests/guest/asked.py"
     )
     ended = in_guest("bookworm", there)
     assert ended.returncode == 0, ended.stderr + ended.stdout
-    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
-    found = {name: (inode, code, said) for name, inode, code, said in lines}
-    tables = {each["table"]: each["rows"] for _, _, said in found.values() for each in said if "table" in each}
-    assert [code for _, code, _ in found.values()] == [0, 0, 0], ended.stdout
+    (times, inode), *lines = (json.loads(line) for line in ended.stdout.splitlines() if line.startswith("["))
+    answers = {question: Answer(code, *said) for question, code, *said in lines}
+    print(*answers.items(), sep="\n")
+    _assert_examples_count_the_job_s_work_alone(answers, times, inode)
+    for question, words in REFUSALS.items():
+        answer = answers.pop(question)
+        assert answer.code != 0 and answer.printed == "", (question, answer)
+        assert re.fullmatch(f"joblens: .*{words}.*", answer.said.splitlines()[-1]), (question, answer)
+        assert answer.said.count("\n") == 1 or question == "no program", (question, answer)
+    assert not answers
+
+
+def _assert_examples_count_the_job_s_work_alone(answers: dict[str, Answer], times: int, inode: int) -> None:
+    tables = {}
+    for example in ("directories", "fsync", "syscalls"):
+        answer = answers.pop(example)
+        assert (answer.code, answer.said) == (0, ""), answer
+        said = [json.loads(line) for line in answer.printed.splitlines()]
+        tables.update({each["table"]: each["rows"] for each in said if "table" in each})
     # a folder is asked for more names until it has no more
-    assert [int(found["directories"][0]), 2 * TIMES] in [[key["inode"], count] for key, count in tables["listed"]]
-    assert sum(count for _, count in tables["microseconds"]) == TIMES and tables["began"] == []
+    assert [inode, 2 * times] in [[key["inode"], count] for key, count in tables["listed"]]
+    assert sum(count for _, count in tables["microseconds"]) == times and tables["began"] == []
     calls, failed = dict(tables["calls"]), dict(tables["failed"])
-    assert (calls[FSYNC], failed[RMDIR], calls[RMDIR]) == (TIMES, TIMES, TIMES) and FSYNC not in failed
+    assert (calls[FSYNC], failed[RMDIR], calls[RMDIR]) == (times, times, times) and FSYNC not in failed
 
 
 def test_a_suite_that_is_not_there_gives_one_line() -> None:

@@ -103,7 +103,7 @@ class WholeNode:
         accounts = _accounts()
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{PRIVATE} && exec "$@"', "sh"]
         program = [sys.executable, "-c", PATIENT.format(patience=grounds.PATIENCE)]
-        self._environment = {
+        self.environment = {
             "PATH": f"{NODE}/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "PYTHONPATH": str(CHECKOUT),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -111,7 +111,7 @@ class WholeNode:
         with open(NODE / "said", "wb") as said:
             self._process = subprocess.Popen(
                 [*command, *accounts, str(BPFFS), *program],
-                env=self._environment,
+                env=self.environment,
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
@@ -177,11 +177,20 @@ class WholeNode:
 
     def joblens(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """What the command says to root, where joblensd's users are known."""
+        command = self.command(*arguments)
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=SECONDS)
+
+    def command(self, *arguments: str, user: int = 0) -> list[str]:
+        """What that is, with `environment`."""
         program = "import sys; from condor_joblens.cli.main import main; sys.exit(main())"
         its = f"/proc/{self._process.pid}"
         where = ["nsenter", f"--mount={its}/ns/mnt", f"--root={its}/root"]  # a guest's root is not that of its mounts
-        command = [*where, sys.executable, "-c", program, *arguments]
-        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=SECONDS)
+        return [*where, "setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c", program, *arguments]
+
+    def configure_anew(self, **knobs: object) -> None:
+        """As condor_reconfig does, with these knobs besides what a node needs."""
+        self._configure(knobs)
+        self._process.send_signal(signal.SIGHUP)
 
     def _install(self) -> None:
         programs = {"joblens_wrapper": HOOKS / "joblens_wrapper", "joblens_activate": grounds.node_helper_program()}
