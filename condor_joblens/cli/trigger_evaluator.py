@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from condor_joblens.cli.policy import Site
+from condor_joblens.cli.policy_evaluator import MAX_REPLY
 from condor_joblens.common import readiness
 from condor_joblens.common.errors import JobLensError, printable
 from condor_joblens.common.signals import signal_name
@@ -33,10 +34,10 @@ class TriggerEvaluator:
         """Raises JobLensError where no child can be had."""
         self._files = files
         try:
-            self._child = ChildProcess()
+            self._child = ChildProcess(MAX_REPLY)
         except OSError as error:
             raise JobLensError(f"the triggers' child can't be started: {error.strerror}") from None
-        self.loaded: Loaded = trigger_answers.loaded(self._ask(load_message(files), b""))
+        self.loaded: Loaded = trigger_answers.loaded(self._ask(load_message(files, asks=True), b""))
 
     def __enter__(self) -> TriggerEvaluator:
         return self

@@ -10,7 +10,7 @@ from condor_joblens.common.errors import printable
 from condor_joblens.model.levels import Level, parse_level
 from condor_joblens.policy.child_frames import BadFrame, Message
 
-MAX_HANDLERS = 100
+MAX_HANDLERS, MAX_TESTS = 100, 50
 MAX_ACTS, MAX_FAILED, MAX_SKIPPED, MAX_FILES = 200, 100, 1000, 200
 MAX_VALUES = 256  # of one test
 EXACT = 2.0**53  # as an integer and as float64 numbers below are the same
@@ -115,7 +115,7 @@ def loaded(message: Message) -> Loaded:
         if not isinstance(told, list) or len(told) != 5 or not all(isinstance(part, list) for part in told[3:]):
             raise BadFrame("a handler that is none")
         file, line, kind, asks, tests = told
-        if not isinstance(line, int) or len(asks) > 50 or len(tests) > 50:
+        if not isinstance(line, int) or max(len(asks), len(tests)) > MAX_TESTS:
             raise BadFrame("a handler that is none")
         words = tuple(_text(one, 100) for one in asks)
         handlers.append(Handler(_text(file, MAX_FILE), line, _text(kind, 20), words, tuple(map(_test, tests))))

@@ -99,6 +99,6 @@ def layout() -> dict[str, Any]:
     }
 
 
-def load_message(files: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The message that loads triggers: see trigger_service.py."""
-    return {"verb": "triggers", "files": [list(file) for file in files], "layout": layout()}
+def load_message(files: Sequence[tuple[str, str]], *, asks: bool = False) -> dict[str, Any]:
+    """The message that loads triggers: see trigger_service.py. `asks`: the answer has what filters look at."""
+    return {"verb": "triggers", "files": [list(file) for file in files], "layout": layout(), "asks": asks}

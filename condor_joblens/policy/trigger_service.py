@@ -1,6 +1,6 @@
 """What the child does with messages about triggers: the wire of child_frames.py, with these verbs.
 
-    to the child     triggers  {files: [[name, text], ...], layout}: what it is for from now on
+    to the child     triggers  {files: [[name, text], ...], layout, asks}: what it is for from now on
                      events    {id, cpu, now, groups: [[run, count], ...], runs?, over?} + events, group by group
                      rows      {id, cpu, now, rows: [[run, level], ...], runs?, over?} + a row of float64 each
                      aside     {files: [name, ...]}: these are not asked any more; no answer
@@ -11,6 +11,7 @@
                                skipped: [[run, count], ...]}: to events and rows
 
 The last of a handler are tests of its filter (trigger_engine.Test). An event that fails one needn't be sent for it.
+What its filter looks at (`asked`) is told if `asks` says so: of many handlers it is more than joblensd takes.
 `runs` says whose runs are, before their first event: [number, job, owner, slot, name, level]. `over` are runs that are
 over. `handler` is an index into `handlers`. `skipped` are events that a run had beyond its share of the child's time.
 All strings of a user are data, here as in Lua.
@@ -58,18 +59,19 @@ class TriggerService:
     def _load(self, message: Message) -> None:
         self._engine = TriggerEngine(message["layout"])
         errors = self._engine.load([(str(name), str(text)) for name, text in message["files"]])
-        handlers = _handlers(self._engine.handlers)
+        handlers = _handlers(self._engine.handlers, asks=bool(message.get("asks")))
         told = [_failure(error) for error in errors[:MAX_ERRORS]]
         self._send({"verb": "loaded", "errors": told, "handlers": handlers, "paths": self._engine.paths})
 
 
-def _handlers(handlers: Iterable[Handler]) -> list[list[Any]]:
+def _handlers(handlers: Iterable[Handler], *, asks: bool) -> list[list[Any]]:
     room = MOST_OF_TESTS
     told = []
     for handler in handlers:
         tests = [[test.field, test.how, *test.values] for test in handler.tests]
         room -= len(json.dumps(tests))
-        told.append([handler.file, handler.line, handler.kind, list(handler.asks), tests if room >= 0 else []])
+        asked = list(handler.asks) if asks else []
+        told.append([handler.file, handler.line, handler.kind, asked, tests if room >= 0 else []])
     return told
 
 

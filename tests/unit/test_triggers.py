@@ -18,9 +18,10 @@ from condor_joblens.cli import trigger_events
 from condor_joblens.model.events import EVENT, EventKind
 from condor_joblens.model.levels import Level
 from condor_joblens.policy import trigger_answers, trigger_kinds
-from condor_joblens.policy.child_frames import BadFrame
+from condor_joblens.policy.child_frames import MAX_REPLY, BadFrame
 from condor_joblens.policy.trigger_answers import Handler, Verb
 from condor_joblens.policy.trigger_engine import Outcome, TriggerEngine
+from condor_joblens.policy.trigger_service import TriggerService
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "lua_policies" / "triggers"
@@ -65,6 +66,24 @@ def test_a_mistake_is_said_and_nothing_of_the_file_is_in_force(text: str, what: 
     made = TriggerEngine(trigger_kinds.layout())
     (error,) = made.load([("a.lua", text)])
     assert what in str(error) and str(error).startswith("a.lua:1: ") and made.handlers == []
+
+
+def test_a_filter_has_as_many_tests_as_joblensd_believes() -> None:
+    layout = trigger_kinds.layout()
+
+    def tests(count: int) -> str:
+        named = ", ".join(f'["{path}"] = above(0)' for path in layout["paths"][:count])
+        return f"on('metric', {{{named}}}, function() end)"
+
+    answers: list[Any] = []
+    service = TriggerService(answers.append)
+    for text in (tests(50), tests(51)):
+        service.serve(trigger_kinds.load_message([("a.lua", text)], asks=True), b"")
+    fits, too_many = (trigger_answers.loaded(answer) for answer in answers)
+    assert [len(handler.asks) for handler in fits.handlers] == [50] and fits.errors == ()
+    assert too_many.handlers == () and "a filter has at most 50 tests" in too_many.errors[0]
+    service.serve(trigger_kinds.load_message([(f"{number:060}", tests(50)) for number in range(100)]), b"")
+    assert len(trigger_answers.loaded(answers[2]).handlers) == 100 and len(json.dumps(answers[2])) < MAX_REPLY
 
 
 def test_strings_of_users_are_data() -> None:

@@ -8,7 +8,7 @@ local concat = table.concat
 local host, INSTRUCTIONS, SIZE, places, formats, kinds, errors, signals, ends, known_list = ...
 
 local ERROR, holds, nearest = host.ERROR, host.holds, host.nearest
-local MAX_HANDLERS, MAX_ACTS, MAX_FAILS = 100, 20, 20
+local MAX_HANDLERS, MAX_TESTS, MAX_ACTS, MAX_FAILS = 100, 50, 20, 20
 local ENOUGH = 3   -- failures of a handler on one run, after which it is not asked about that run
 local MAX_KEYS, MAX_TEXT = 32, 64   -- of the memory of one run and file
 local MAX_WORDS = 150   -- characters of a note or an event
@@ -408,6 +408,7 @@ local function tests_of(handler_kind, filter)
     local tests, runs_code = {}, false
     for key, test in pairs(filter) do
         if type(key) ~= "string" then error("a filter has a test without a field's name", 3) end
+        if #tests >= MAX_TESTS then error("a filter has at most " .. MAX_TESTS .. " tests", 3) end
         tests[#tests + 1] = {text = key, get = reader(handler_kind, key), holds = holder(test), told = told_test(key, test)}
         runs_code = runs_code or host.runs_code(test)
     end
