@@ -237,6 +237,7 @@ TOKENS = {
     digest("tuna"): Who("node", "ep2"),
     digest("c"): Who("access-point", "ap1"),
     digest("d"): Who("remote", "r"),
+    digest("e"): Who("both", "m1"),
 }
 
 
@@ -361,6 +362,15 @@ def test_a_node_has_one_post_at_a_time() -> None:
     body = gzip.compress(lines(sample()))
     found = run(Kept(), lambda app: posted(app, body), lambda app: posted(app, body))
     assert sorted(status for status, _ in found) == [200, 429]
+
+
+def test_the_exporter_of_a_machine_of_both_roles_does_not_keep_its_event_log_away() -> None:
+    told = step(Node="m1", GlobalJobId="m1#1.0#5", Id="m1#1.0#5/f")
+    bodies = [gzip.compress(lines(one)) for one in (sample(Node="m1"), told)]
+    both = [lambda app, body=body: posted(app, body, "e") for body in bodies]
+    store = Kept()
+    assert run(store, *both) == [(200, {"refused": {}})] * 2 and len(store.lines) == 2
+    assert sorted(status for status, _ in run(Kept(), *both, both[0])) == [200, 200, 429]
 
 
 def test_a_store_that_is_gone_promises_nothing() -> None:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -104,7 +105,7 @@ class App:
         """tokens: asked at each post, by SHA-256."""
         self._gatherer, self._tokens, self._artifacts = gatherer, tokens, artifacts
         self._task: asyncio.Task[None] | None = None
-        self._busy: set[str] = set()  # nodes whose posts come, or are worked on
+        self._busy: Counter[str] = Counter()  # posts of each node that come, or are worked on
         self._working = 0  # chunks of artifacts
         self._room = _Room(MOST_HELD)
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
@@ -157,15 +158,19 @@ class App:
             raise _Refusal(403, "artifacts are nodes'")
         if take == self._post and head.get(b"content-encoding", b"").lower() != b"gzip":
             raise _Refusal(415, "the body is to be packed by gzip")
-        if node in self._busy:
+        # on a machine of both roles two programs post, and the exporter has its next post ready at once:
+        # joblens-eventlog would hardly ever find a moment without one
+        if self._busy[node] >= who.is_node + who.is_access_point:
             raise _Refusal(429, f"another post of {node} is worked on", 1)
-        if len(self._busy) >= COMING or (take == self._artifact and self._working >= AT_ONCE):
+        if self._busy.total() >= COMING or (take == self._artifact and self._working >= AT_ONCE):
             raise _too_many()
-        self._busy.add(node)
+        self._busy[node] += 1
         try:
             return await take(head, receive, who)
         finally:
-            self._busy.discard(node)
+            self._busy[node] -= 1
+            if not self._busy[node]:
+                del self._busy[node]
 
     async def _post(self, head: dict[bytes, bytes], receive: Receive, who: Who) -> tuple[int, dict[str, Any]]:
         """Raises _Refusal."""
