@@ -100,7 +100,9 @@ def _state(ad: Mapping[str, Any]) -> str:
 
 
 def _why_no_numbers(ad: Mapping[str, Any]) -> str:
-    if ad.get("NumJobStarts") == 0 or (ad.get("JobStatus") == 1 and "NumJobStarts" not in ad):
+    status = ad.get("JobStatus")
+    runs = status in (2, 6, 7)  # how often it has started, the queue says later than that
+    if not runs and (ad.get("NumJobStarts") == 0 or (status == 1 and "NumJobStarts" not in ad)):
         return "it has not run yet, and has no numbers before"
     return (
         "it has no JobLensUsage: it asked for level off, ran where JobLens is not, or its first numbers are on their "

@@ -29,7 +29,8 @@ PAGES_AT_ONCE = 20
 
 def run(options: argparse.Namespace) -> int:
     """Fetches it, and tells where it is; exit code 0."""
-    own = os.path.basename(options.file.rstrip("/")) or "file"
+    own = os.path.basename(options.file.rstrip("/"))
+    own = "file" if own in ("", ".", "..") else own  # the node says that these are no files
     name = options.output or own
     if os.path.isdir(name):
         name = os.path.join(name, own)

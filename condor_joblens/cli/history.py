@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if not ads:
         there = "joblens q shows those that are in the queue"
-        raise JobLensError(f"no job{whose} is in this access point's history: {there}, --all everybody's")
+        raise JobLensError(job_table.none_found(options.job, whose, "history", there))
     found = [job_table.job_line(ad, time.time()) for ad in ads]
     if options.json:
         import json

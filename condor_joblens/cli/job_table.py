@@ -139,6 +139,14 @@ def selection(job: str | None, owner: str | None, everybody: bool, constraint: s
     return ["-constraint", " && ".join(words) or "true"], f" of {printable(who, 60)}" if who else ""
 
 
+def none_found(job: str | None, whose: str, where: str, elsewhere: str) -> str:
+    """That there is no job; `where`: queue or history; `elsewhere`: where others are."""
+    if not job:
+        return f"no job{whose} is in this access point's {where}: {elsewhere}, --all everybody's"
+    subject = f"job {job} is not" if "." in job else f"no job of cluster {job} is"
+    return f"{subject} in this access point's {where}: {elsewhere}"
+
+
 @contextlib.contextmanager
 def naming(constraint: str | None) -> Iterator[None]:
     """An error within names the expression that was asked with. Raises JobLensError.

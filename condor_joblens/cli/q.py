@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         ads = accesspoint.read_ads("condor_q", "-allusers", *selected, attributes=job_table.ATTRIBUTES)
     if not ads:
         there = "joblens history shows those that have left it"
-        raise JobLensError(f"no job{whose} is in this access point's queue: {there}, --all everybody's")
+        raise JobLensError(job_table.none_found(options.job, whose, "queue", there))
     found = sorted((job_table.job_line(ad, time.time()) for ad in ads), key=lambda line: id_order(line.job))
     if options.json:
         import json

@@ -36,7 +36,7 @@ def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
     name = request.arguments["job"]
     found = [stored for stored in node.artifacts.stored() if _is_meant(stored, name)]
     if not found:
-        raise Refused(f"there are no artifacts of a job {name[:60]} on this node: {_NEEDS}")
+        raise Refused(f"nothing is kept of a job {name[:60]} on this node: {_NEEDS}")
     if request.arguments.get("all"):
         return found
     if not _is_slot(found[-1], name) and len({_job_id(stored.run) for stored in found}) > 1:
@@ -64,8 +64,8 @@ def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], str
 
 
 _NEEDS = (
-    "a profile needs level profile, as a crash does, a trace or commands +JobLensTrace, and last events level trace, a "
-    "hang report a hang"
+    "profiles and crashes take level profile and some seconds, last events level trace, traces and commands "
+    "+JobLensTrace, and hang reports a hang"
 )
 
 

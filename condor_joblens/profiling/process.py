@@ -38,6 +38,7 @@ class Mapping:
     device: tuple[int, int]
     inode: int
     path: str
+    is_private: bool  # what is written there, no other process sees
 
     @property
     def is_safe(self) -> bool:
@@ -296,8 +297,8 @@ def _mapping(line: str) -> Mapping | None:
         return None
     start, end, rights, offset, major, minor, inode, path = found.groups()
     device = int(major, 16), int(minor, 16)
-    is_code = "x" in rights
-    return Mapping(int(start, 16), int(end, 16), is_code, int(offset, 16), device, int(inode), _unescaped(path))
+    where = int(start, 16), int(end, 16), "x" in rights, int(offset, 16), device, int(inode)
+    return Mapping(*where, _unescaped(path), is_private=rights.endswith("p"))
 
 
 def _unescaped(path: str) -> str:

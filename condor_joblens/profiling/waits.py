@@ -130,25 +130,32 @@ class Waits:
         of_open_file = thread.call == "fcntl" and thread.arguments[1] == _OPEN_FILE_LOCK_WAITS
         found = file_locks.holders(self._locks, thread.pid, inode, of_open_file)
         wait = _on(Wait(Cause.FILE_LOCK, what), process, descriptor)
-        if not found:
-            return replace(wait, holder="no process on this node that can be seen")
-        return self._lock_holder(wait, found[0])
+        if found:
+            return self._lock_holder(wait, found[0])
+        # in a pid namespace the table leaves out locks whose taker has ended, though a child may have the open file
+        if (thread.call == "flock" or of_open_file) and (pid := self._who_has_open(inode, thread.pid)):
+            return replace(wait, holder=self._named(pid), holder_pid=pid)
+        return replace(wait, holder="no process on this node that can be seen")
 
     def _lock_holder(self, wait: Wait, lock: file_locks.FileLock) -> Wait:
         """A lock of flock(2) is named after the process that took it, and stays with those who have its open file."""
         if lock.pid in self._threads:
             return replace(wait, holder=self._named(lock.pid), holder_pid=lock.pid)
-        for pid, process in self.processes.items():
-            if lock.kind == "POSIX":
-                break
-            for number, _ in process.targets():
-                held = process.descriptor(number)
-                if held is not None and any(f" {lock.inode} " in f" {line.replace(':', ' ')} " for line in held.locks):
-                    return replace(wait, holder=self._named(pid), holder_pid=pid)
+        if lock.kind != "POSIX" and (pid := self._who_has_open(lock.inode)):
+            return replace(wait, holder=self._named(pid), holder_pid=pid)
         if lock.pid < 0:
             return replace(wait, holder="who has that file open: the kernel names no process")
         words, job = self._stranger(lock.pid)
         return replace(wait, holder=words, holder_job=job)
+
+    def _who_has_open(self, inode: int, but: int = 0) -> int:
+        """A process of the job that has the open file of a lock on this one; 0: none has, `but` is not asked."""
+        for pid, process in self.processes.items():
+            for number, _ in process.targets() if inode and pid != but else ():
+                held = process.descriptor(number)
+                if held is not None and any(f" {inode} " in f" {line.replace(':', ' ')} " for line in held.locks):
+                    return pid
+        return 0
 
     def _named(self, pid: int) -> str:
         return f"process {pid} ({self.processes[pid].command})"
@@ -253,13 +260,17 @@ class Waits:
         return self._gone[key]
 
     def _waker(self, thread: Thread, is_private: bool, address: int) -> str:
-        """Who could end its wait: a private address is its process's own (futex(2), FUTEX_PRIVATE_FLAG)."""
+        """Who could end its wait: a private address is its process's own (futex(2), FUTEX_PRIVATE_FLAG).
+
+        So is one in private memory. libstdc++ has no flag for std::future and std::atomic.
+        """
         process = self.processes[thread.pid]
         mapping = None if is_private else process.mapping_at(address)
         where = f" in {mapping.path}" if mapping is not None and mapping.path.startswith(_SHARED) else ""
         if not process.has_one_thread:
             return f"something of another thread{where}"
-        return _OF_ITSELF if is_private else f"something of another process{where}"
+        is_own = is_private or (mapping is not None and mapping.is_private)
+        return _OF_ITSELF if is_own else f"something of another process{where}"
 
     def _child(self, thread: Thread) -> Wait:
         children = [first for first in self._firsts() if first.parent == thread.pid]

@@ -204,13 +204,14 @@ def _thrown(raw: bytes, redactor: Redactor) -> tuple[str, str]:
 
 
 def address(raw: bytes) -> str:
-    """A struct sockaddr: `192.0.2.1:443`, `[2001:db8::1]:443`; the family alone of any other."""
+    """A struct sockaddr: `192.0.2.1:443`, `[2001:db8::1]:443`; of any other what it is."""
     family, port = int.from_bytes(raw[:2], sys.byteorder), int.from_bytes(raw[2:4], "big")
     if family == socket.AF_INET and len(raw) >= 8:
         return f"{socket.inet_ntop(family, raw[4:8])}:{port}"
     if family == socket.AF_INET6 and len(raw) >= 24:
         return f"[{socket.inet_ntop(family, raw[8:24])}]:{port}"
-    return f"an address of family {family}"
+    # of its path no more than a beginning has been kept
+    return "a unix socket" if family == socket.AF_UNIX else f"an address of family {family}"
 
 
 def _result(what: str, value: int, other: int, about: str) -> str:

@@ -499,6 +499,7 @@ def test_how_a_job_ended(ad, ending):
         ({"JobStatus": 1}, "job 12.0 is idle; it has not run yet, and has no numbers before"),
         ({"JobStatus": 1, "NumJobStarts": 1}, "job 12.0 is idle; it has no JobLensUsage: it asked for level off"),
         ({"JobStatus": 2}, "job 12.0 is running; it has no JobLensUsage: it asked for level off"),
+        ({"JobStatus": 2, "NumJobStarts": 0}, "job 12.0 is running; it has no JobLensUsage"),
         ({"JobStatus": 5, "NumJobStarts": 0, "HoldReason": "as\x1b it was"},
          "job 12.0 is held: as\\x1b it was; it has not run yet"),
         ({"JobStatus": 4, "ExitCode": 3}, "job 12.0 completed with exit code 3; it has no JobLensUsage"),

@@ -279,6 +279,12 @@ def fetch(*more: str) -> int:
     return main(["get", "12.0", "logs/x", "--run-dir", ".", *more])
 
 
+def test_what_has_no_name_of_a_file_is_asked_for_all_the_same(remote: Remote, tmp_path: Path) -> None:
+    for name in ("..", "logs/.", "/"):
+        assert main(["get", "12.0", name, "--run-dir", ".", "-o", "."]) == 0
+        (tmp_path / "file").unlink()
+
+
 def test_a_file_is_fetched_page_by_page(remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fetch() == 0
     assert (tmp_path / "x").read_bytes() == remote.content and remote.asked == list(range(0, 200_000, 30_000))

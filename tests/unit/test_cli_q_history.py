@@ -116,6 +116,17 @@ def test_both_lists_as_json(accesspoint: Path, capsys: pytest.CaptureFixture[str
     assert (accesspoint / "queue.arguments").read_text().splitlines()[:2] == ["-allusers", "5"]
 
 
+@pytest.mark.parametrize(("command", "where"), [("q", "queue"), ("history", "history")])
+def test_a_job_that_is_not_there_is_named(
+    command: str, where: str, accesspoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([command, "99.0"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"joblens: job 99.0 is not in this access point's {where}: ") and "everybody" not in said
+    assert main.main([command, "99"]) == 1
+    assert capsys.readouterr().err.startswith(f"joblens: no job of cluster 99 is in this access point's {where}: ")
+
+
 @pytest.mark.parametrize("command", ["q", "history"])
 def test_what_names_no_job_is_one_line(command: str, accesspoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code in ((["5; rm"], 2), (["5", "--owner", "bob"], 2), (["--owner", "nobody"], 1)):

@@ -105,7 +105,7 @@ def test_from_afar_those_of_the_run_that_is_vouched_for_alone(store: ArtifactWri
 
 def test_from_afar_nothing_that_is_kept_is_said_so(store: ArtifactWriter) -> None:
     store.add(about(number=6), [b"of a run before"])
-    with pytest.raises(Refused, match="nothing is kept of this run yet, which is at level basic: a profile") as why:
+    with pytest.raises(Refused, match="nothing is kept of this run yet, which is at level basic: profiles") as why:
         from_afar(store)
     assert len(str(why.value)) <= 200, "as much as a refusal has (control/stream.py)"
 
@@ -196,7 +196,7 @@ def test_of_several_runs_the_last_is_meant(store: ArtifactWriter) -> None:
 
 
 def test_what_is_not_there_or_not_clear_is_refused(store: ArtifactWriter) -> None:
-    with pytest.raises(Refused, match=r"no artifacts of a job 12\.0 on this node"):
+    with pytest.raises(Refused, match=r"^nothing is kept of a job 12\.0 on this node: profiles and crashes take level"):
         asked(store)
     stored = store.add(about(), [b"x"])
     store.add(about("12.1", 8), [b"x"])
@@ -206,7 +206,7 @@ def test_what_is_not_there_or_not_clear_is_refused(store: ArtifactWriter) -> Non
     for uid, some in ((0, r": 12\.0, 12\.1, 12\.2"), (STRANGER, r": 12\.2"), (SLOT_USER, "")):
         with pytest.raises(Refused, match=rf"12 means several jobs here, say which{some}$"):
             asked(store, uid, job="12")
-    with pytest.raises(Refused, match=r"no artifact trace, but hang: a profile needs"):
+    with pytest.raises(Refused, match=r"no artifact trace, but hang: profiles and crashes take"):
         asked(store, name="trace")
     for name in ("../../etc/passwd", "unfinished", ""):
         with pytest.raises(Refused):
@@ -342,7 +342,7 @@ def test_what_goes_wrong_is_one_line(
         assert main(["artifacts", *arguments, *there]) == code
         return capsys.readouterr().err
 
-    assert "no artifacts of a job 13.0 on this node: a profile needs level profile" in error("13.0")
+    assert "nothing is kept of a job 13.0 on this node: profiles and crashes take level profile" in error("13.0")
     assert "has no artifact trace" in error("12.0", "trace")
     assert "-o needs the name" in error("12.0", "-o", "x", code=2)
     assert "can't be written: Is a directory" in error("12.0", "hang", "-o", str(tmp_path))

@@ -137,6 +137,10 @@ def test_any_bytes_of_a_ring_become_an_artifact(data: bytes) -> None:
     assert coverage == COVERAGE and all(event.about.isprintable() for event in events)
 
 
+def test_a_unix_socket_is_called_so() -> None:
+    assert recorder_reader.address(int(socket.AF_UNIX).to_bytes(2, sys.byteorder) + b"/run/x") == "a unix socket"
+
+
 @given(st.binary(max_size=176))
 def test_any_address_is_told(raw: bytes) -> None:
     assert recorder_reader.address(raw).isprintable()

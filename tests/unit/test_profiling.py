@@ -422,6 +422,22 @@ def test_shared_memory_that_has_a_lock_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mapping", "waker"),
+    [
+        ("rw-p 00000000 00:00 0 [stack]", "something of its own process, which has no other thread"),  # std::promise
+        ("rw-p 00003000 08:01 7 /x/reco", "something of its own process, which has no other thread"),  # atomic.wait()
+        ("rw-s 00000000 00:01 9 /dev/zero (deleted)", "something of another process"),
+    ],
+)
+def test_a_futex_in_memory_that_nobody_else_has_is_its_processs_own(tmp_path: Path, mapping: str, waker: str) -> None:
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10" / "status").write_text("Name:\tit\nThreads:\t1\nSigQ:\t0/1\n")
+    (tmp_path / "10" / "maps").write_text(f"00001000-00002000 {mapping}\n")
+    waits = dataclasses.replace(thread(10), call="futex", arguments=(0x1000, 0, 2, 0, 0, 0))
+    assert Waits([waits], {}, str(tmp_path)).of(waits).object == waker
+
+
+@pytest.mark.parametrize(
     ("cause", "its"),
     [(Cause.STOPPED, "is stopped by a signal"), (Cause.SLEEP, "sleeps for 9 s"), (Cause.EVENTS, "waits for any")],
 )
@@ -517,6 +533,21 @@ def test_who_holds_a_file_lock() -> None:
     # of an open file: /proc/locks says of nobody that he waits for it
     assert [lock.number for lock in file_locks.holders(locks, 100, 4713, of_open_file=True)] == ["3"]
     assert file_locks.holders(locks, 100, 4713) == file_locks.holders(locks, 100, 4711, of_open_file=True) == []
+
+
+@pytest.mark.parametrize("kind", ["FLOCK", "OFDLCK"])
+def test_a_lock_that_a_child_has_inherited_is_the_childs(tmp_path: Path, kind: str) -> None:
+    """In a pid namespace /proc/locks leaves out locks whose taker has ended; the open file of its child has them."""
+    call = {"call": "flock"} if kind == "FLOCK" else {"call": "fcntl", "arguments": (3, 38, 0, 0, 0, 0)}
+    for pid, lock in ((10, ""), (20, f"lock:\t1: {kind}  ADVISORY  WRITE 0 00:2b:4711 0 EOF\n")):
+        has_open(tmp_path, pid, {3: ("/x/lock", 2)})
+        (tmp_path / str(pid) / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t02\nino:\t4711\n{lock}")
+    waits = dataclasses.replace(thread(10), **{"call": "flock", "arguments": (3, 2, 0, 0, 0, 0), **call})
+    wait = Waits([waits, thread(20, 20)], {}, str(tmp_path)).of(waits)
+    assert (wait.holder, wait.holder_pid) == ("process 20 (name20)", 20)
+    (tmp_path / "20" / "fdinfo" / "3").write_text("pos:\t0\nflags:\t02\nino:\t4711\n")
+    wait = Waits([waits, thread(20, 20)], {}, str(tmp_path)).of(waits)
+    assert (wait.holder, wait.holder_pid) == ("no process on this node that can be seen", 0)
 
 
 @given(st.text())

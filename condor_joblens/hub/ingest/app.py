@@ -162,7 +162,7 @@ class App:
         # joblens-eventlog would hardly ever find a moment without one
         if self._busy[node] >= who.is_node + who.is_access_point:
             raise _Refusal(429, f"another post of {node} is worked on", 1)
-        if self._busy.total() >= COMING or (take == self._artifact and self._working >= AT_ONCE):
+        if sum(self._busy.values()) >= COMING or (take == self._artifact and self._working >= AT_ONCE):
             raise _too_many()
         self._busy[node] += 1
         try:
