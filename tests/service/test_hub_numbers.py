@@ -390,6 +390,7 @@ def test_a_jobs_life_is_on_one_axis_with_its_clusters_band(hub: Hub) -> None:
         assert band["ResidentBytes"]["high"][0] == pytest.approx(2000 * 11)
         page = ask(hub, person, path)[2]
         assert "before the axis begins" in page and ("by hand" in page) == (person == "alice")
+        assert re.search(r"<time>[\d-]{10} \d\d:\d\d:\d\d UTC</time>", page), "a job may live for seconds"
 
 
 def test_a_node_tells_staff_how_it_does_and_nobody_else(hub: Hub) -> None:
@@ -411,3 +412,19 @@ def test_a_node_tells_staff_how_it_does_and_nobody_else(hub: Hub) -> None:
     page = ask(hub, "adam", "/node/node2")[2]
     assert "Disk free for jobs" in page and "<b>6" not in page and "&lt;b&gt;6" in page
     assert "Disk free for jobs" not in ask(hub, "alice", "/node/node2")[2]
+
+
+def test_the_page_of_a_node_says_that_it_has_not_all_of_its_jobs(hub: Hub) -> None:
+    assert "that use most cores" not in ask(hub, "adam", "/node/node2")[2]
+    for number in range(21):
+        Sent(hub).run(f"90.{number}", node="node10", owner="olga")
+    found = re.search(r"The 20 of (\d+) that use most cores", ask(hub, "adam", "/node/node10")[2])
+    assert found and int(found[1]) >= 21
+
+
+def test_who_sees_all_is_not_told_of_jobs_of_his_own(hub: Hub) -> None:
+    assert "This hub has no rules" in ask(hub, "adam", "/rules")[2]
+    assert "or there are no rules" in ask(hub, "alice", "/rules")[2]
+    headings = {"adam": "All of these", "mona": "Your jobs and your groups&#x27;", "alice": "Your jobs"}
+    for person, heading in headings.items():
+        assert f'<h2 id="whole">{heading}</h2>' in ask(hub, person, "/trends", by="owner", days=1)[2]

@@ -89,7 +89,7 @@ def found(**more: Any) -> dict[str, Any]:
     whole = {**sums_of(ROW), "before": None, "grew": False}
     return {
         **{"by": "owner", "days": 7, "begin": 0, "until": 7 * 86400, "time": 1.0, "before_begin": None},
-        **{"rows": [row], "is_cut": False, "whole": whole, "site": None, "steps": [step] * 7, **more},
+        **{"rows": [row], "is_cut": False, "whole": whole, "site": None, "whose": "", "steps": [step] * 7, **more},
     }
 
 
@@ -99,6 +99,12 @@ def test_each_row_leads_to_more_of_it_and_each_chip_back() -> None:
     assert dressed["rows"][0]["url"] == "?by=node&days=7&sort=unused&vo=cms&owner=alice&schedd=ap1"
     assert dressed["chips"] == [("vo cms", "?by=owner&days=7&sort=unused")]
     assert dressed["bars"][0]["ended_url"] == "/jobs?state=ended&vo=cms&since=0.000&until=86400.000"
+
+
+def test_sums_are_called_after_those_whose_they_are() -> None:
+    asked = Asked("owner", 7, "unused")
+    said = [dress_trends(asked, found(rows=[], whose=whose))["whose"] for whose in ("", "groups", "own")]
+    assert said == ["All of these", "Your jobs and your groups'", "Your jobs"]
 
 
 def test_a_row_without_a_name_leads_nowhere() -> None:

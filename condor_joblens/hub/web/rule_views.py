@@ -32,6 +32,7 @@ def _find(reader: Reader) -> dict[str, Any]:
         "wrong": wrong if reads_words(reader) else "it can't be read" if wrong else "",
         "looked": looked or None,
         "trouble": trouble if reads_words(reader) else [],
+        "sees_others": reader.sees_others,
         "firings": firings_of(reader, reader.now - 86400 * DAYS),
         "time": reader.now,
     }
@@ -87,6 +88,7 @@ def _dress(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
     return {
         "rules": rules,
         "has_file": found["rules"] is not None,
+        "sees_others": found["sees_others"],
         "wrong": found["wrong"],
         "trouble": found["trouble"],
         "is_blind": found["rules"] is not None and found["time"] - (found["looked"] or 0) > LASTS_SECONDS,

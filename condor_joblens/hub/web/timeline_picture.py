@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from condor_joblens.hub.web.addresses import job_url
-from condor_joblens.hub.web.health import duration, moment
+from condor_joblens.hub.web.health import duration, span
 
 WIDTH = 1000.0
 """Of the picture, in its own units."""
@@ -45,7 +45,7 @@ def picture(found: Mapping[str, Any], run: str) -> dict[str, Any]:
     marks = [
         {
             **{"x": f"{x(mark['time']):.1f}", "is_bad": mark["kind"] in _BAD, "kind": mark["kind"]},
-            **{"words": mark["words"], "when": moment(mark["time"])},
+            **{"words": mark["words"], "when": span(mark["time"], mark["time"])},
         }
         for mark in found["marks"]
     ]
@@ -53,5 +53,6 @@ def picture(found: Mapping[str, Any], run: str) -> dict[str, Any]:
         **{"runs": runs, "marks": marks, "shown": marks[-SHOWN:], "more": max(0, len(marks) - SHOWN)},
         "waited": duration(waited) if waited > 0 else "",
         "is_long": is_long,
-        **{"first": moment(begin), "last": moment(found["end"]), "unknown": ", ".join(found["unknown"])},
+        **{"first": span(begin, begin), "last": span(found["end"], found["end"])},
+        "unknown": ", ".join(found["unknown"]),
     }

@@ -68,6 +68,10 @@ def _dressed_row(asked: Asked, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+_WHOSE = {"": "All of these", "groups": "Your jobs and your groups'", "own": "Your jobs"}
+"""Over the sums of all that the viewer sees."""
+
+
 def dress_trends(asked: Asked, found: dict[str, Any]) -> dict[str, Any]:
     """The words of the template."""
     steps = found["steps"]
@@ -83,6 +87,7 @@ def dress_trends(asked: Asked, found: dict[str, Any]) -> dict[str, Any]:
         "is_cut": found["is_cut"],
         "whole": _dressed(found["whole"]),
         "site": found["site"] and _dressed(found["site"]),
+        "whose": _WHOSE[found["whose"]],
         "bys": [(by, _url(asked, by=by)) for by in BY],
         "lengths": [(days, _url(asked, days=days)) for days in DAYS],
         "chips": [(f"{name} {value}", _url(asked, **{name: None})) for name, value in asked.only],

@@ -69,6 +69,7 @@ def trends(reader: Reader, asked: Asked) -> dict[str, Any]:
         "is_cut": len(rows) > MOST,
         "whole": sums.whole(),
         "site": None if reader.sees_others else sums.site(),
+        "whose": "" if reader.sees_others else "groups" if reader.has_groups else "own",
         "steps": sums.steps(),
     }
 
