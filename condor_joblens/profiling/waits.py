@@ -22,7 +22,7 @@ _OPEN_FILE_LOCK_WAITS = 38  # F_OFD_SETLKW
 _LOCK_WAITS = {7, _OPEN_FILE_LOCK_WAITS}  # F_SETLKW
 _FUTEX_PRIVATE = 0x80
 _FUTEX_OPERATION, _FUTEX_WAITS = 0x7F, {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2
-_OF_ITSELF = "something of its own process, which has no other thread"
+_OF_ITSELF = "something of its own process (which has no other thread)"
 _NOT_THERE = "which this process does not have: it has ended, or fork left it behind"
 _CAN_NOT_BE_SEEN = "which has ended, or can't be seen from here"
 _SHARED = "/dev/shm/"
@@ -109,6 +109,8 @@ class Waits:
 
     def _paged_file(self, thread: Thread) -> Wait:
         """The file whose page is awaited, if only one of the process's can be it."""
+        if any(function(frame) == "handle_userfault" for frame in thread.kernel):
+            return Wait(Cause.PAGE, "memory that another thread or process has to bring (userfaultfd)")
         process = self.processes[thread.pid]
         remote = {device: kind for device, kind in process.devices.items() if kind[0].startswith(_REMOTE)}
         files = {(mapping.path, *remote[mapping.device]) for mapping in process.mappings if mapping.device in remote}
@@ -495,8 +497,8 @@ _IN_PIPES = {"pipe_read", "pipe_write", "anon_pipe_read", "anon_pipe_write", "fi
 
 
 _OVER_MEMORY_HIGH = {"mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"}
-_FAULTS = {"filemap_fault", "do_swap_page"}
-"""A page that has to be read."""
+_FAULTS = {"filemap_fault", "do_swap_page", "handle_userfault"}
+"""A page that has to be read, or that somebody has to bring (userfaultfd(2))."""
 
 _IN_FAULTS = {"__do_fault", "do_read_fault", "handle_mm_fault"}
 """The same, of a thread that is in no call."""

@@ -162,6 +162,14 @@ def test_which_waits_are_for_a_servers_answer(kernel: list[str], call: str, caus
     assert (wait.target, wait.filesystem, wait.mount) == ("/x/f", "fuse.cvmfs2", "/x")
 
 
+@pytest.mark.parametrize("call", ["", "write"])
+def test_memory_that_somebody_has_to_bring_is_in_no_file(call: str) -> None:
+    kernel = ("handle_userfault", "do_anonymous_page", "handle_mm_fault")
+    waits = dataclasses.replace(thread(10), call=call, arguments=(3, 0, 0, 0, 0, 0), kernel=kernel)
+    wait = Waits([waits], {}).of(waits)
+    assert wait.cause is Cause.PAGE and "userfaultfd" in wait.object and not wait.is_silent
+
+
 @pytest.mark.parametrize(
     ("protocol", "peer", "words"),
     [
@@ -260,7 +268,7 @@ def test_threads_that_contradict_each_other_tell_no_cause() -> None:
 @pytest.mark.parametrize(
     ("operation", "threads", "waker"),
     [
-        (0x80, 1, "something of its own process, which has no other thread"),  # FUTEX_WAIT, private
+        (0x80, 1, "something of its own process (which has no other thread)"),  # FUTEX_WAIT, private
         (0, 1, "something of another process"),
         (0x80, 2, "something of another thread"),
     ],
@@ -424,8 +432,8 @@ def test_shared_memory_that_has_a_lock_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mapping", "waker"),
     [
-        ("rw-p 00000000 00:00 0 [stack]", "something of its own process, which has no other thread"),  # std::promise
-        ("rw-p 00003000 08:01 7 /x/reco", "something of its own process, which has no other thread"),  # atomic.wait()
+        ("rw-p 00000000 00:00 0 [stack]", "something of its own process (which has no other thread)"),  # std::promise
+        ("rw-p 00003000 08:01 7 /x/reco", "something of its own process (which has no other thread)"),  # atomic.wait()
         ("rw-s 00000000 00:01 9 /dev/zero (deleted)", "something of another process"),
     ],
 )
