@@ -81,11 +81,13 @@ def show(pool: Pool, command: str, user: str = "root") -> None:
     subprocess.run([SCRIPTS / "run", "--pool", pool.name, "--as", user, "--", "sh", "-c", command], check=True)
 
 
-def wait(pool: Pool, condition: Callable[[], bool], what: str, seconds: int) -> None:
+def wait(pool: Pool, condition: Callable[[], bool], what: str | Callable[[], str], seconds: int) -> None:
     """Ask every second; AssertionError where it does not come true in time."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < seconds, f"waited {seconds} s for {what}, in vain\n{pool.diagnosis()}"
+        if time.monotonic() - began >= seconds:
+            awaited = what if isinstance(what, str) else what()
+            raise AssertionError(f"waited {seconds} s for {awaited}, in vain\n{pool.diagnosis()}")
         time.sleep(1)
 
 
@@ -143,10 +145,10 @@ def show_live(pool: Pool) -> None:
     """The views of running jobs."""
     step(
         "6. What a user sees while the jobs run",
-        "condor_q, with a print format of ours. CORES are those in use, of those that were asked for; AGE is how old "
-        "the numbers are.",
+        "condor_q, with a print format of ours. CORES are those in use, of those that were asked for. USED is the "
+        "memory of all processes now, PEAK the most that a single one has had. AGE is how old the numbers are.",
     )
-    show(pool, f"condor_q -allusers -pr {FORMATS}/condor_q.cpf", "alice")
+    show(pool, f"condor_q -allusers -wide -pr {FORMATS}/condor_q.cpf", "alice")
     step(
         "7. What an administrator sees on the execute node",
         "joblens top reads joblensd's shared memory, without HTCondor in between. On a terminal it is a live screen; "
@@ -181,7 +183,7 @@ def show_slots(pool: Pool) -> None:
     if not any("JobLensUsage" in ad for ad in ads(pool, asked)):
         say("(HTCondor before 24.0.18 sends the first ones with that update too. Here the startd itself is asked.)")
         asked += ' -direct "$(head -n 1 /var/log/condor/.startd_address)"'
-    show(pool, f"{asked} -pr {FORMATS}/condor_status.cpf")
+    show(pool, f"{asked} -wide -pr {FORMATS}/condor_status.cpf")
 
 
 def show_lines_of_code(pool: Pool) -> None:
@@ -222,14 +224,16 @@ def show_deaths(pool: Pool) -> None:
     show(pool, f"joblens crash {script}", "bob")
     say(
         "And before that? The kernel has recorded what jobs at level trace did in their last seconds, overwriting what "
-        "was older. joblensd has looked at it only when they had died:"
+        "was older. joblensd has looked at it only when they had died. What Python itself opens is left out here: it "
+        "opens much for the traceback that it prints."
     )
+    pythons = "grep -v -e /usr/lib/python3 -e '<unknown>'"
     for program in ("fit", "crash"):
         ad = next(ad for ad in ads(pool, "condor_history") if name(ad) == program)
         if ad["JobLensUsage"]["Level"] == "trace":
             ask = ("joblens", "job", job_id(pool, program), "--before-death")
             wait_until_kept(pool, *ask)
-            show(pool, f"{' '.join(ask)} | tail -n 20", "bob")
+            show(pool, f"{' '.join(ask)} | {pythons} | tail -n 14", "bob")
         else:
             say(f"(This machine can't record it: {ad['JobLensUsage'].get('Note')})")
 
@@ -281,11 +285,14 @@ def show_hub(pool: Pool, pages: HubPages, jobs: list[Ad]) -> list[str]:
     shown: dict[str, set[str]] = {}
 
     def are_there() -> bool:
-        shown.update({row["Executable"]: pages.artifacts(row["Run"]) for row in seen.values()})
+        # what is there already is not asked for again: a viewer has a share of the store's time
+        for row in seen.values():
+            if row["Executable"] not in shown or not expected[row["Executable"]] <= shown[row["Executable"]]:
+                shown[row["Executable"]] = pages.artifacts(row["Run"])
         return all(kinds <= shown.get(program, set()) for program, kinds in expected.items())
 
     say("And on the hub's pages, as the shifter sees them. A job's page leads to what was kept of it:")
-    wait(pool, are_there, f"{expected} on the pages of jobs", 120)
+    wait(pool, are_there, lambda: f"{expected} on the pages of jobs, where there is {shown}", 120)
     print(f"\n{BOLD}{'JOB':8} {'OWNER':8} {'PROGRAM':10} {'HEALTH':10} {'KEPT':40} WHY{PLAIN}")
     for row in sorted(seen.values(), key=lambda row: str(row["JobId"])):
         kept = ", ".join(sorted(shown[row["Executable"]]))
