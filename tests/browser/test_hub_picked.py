@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from hub_visits import PATIENCE, Hub, hub, job_path, send, visit
@@ -16,6 +17,15 @@ _INK = """() => [...document.querySelectorAll("#charts canvas")].map((canvas) =>
     if (data[at + 3] > 200 && Math.abs(data[at] - data[at + 2]) > 60) colored += 1;
   return colored;
 })"""
+
+_ABOVE = """() => [...document.querySelectorAll("#charts .chart")].map((chart) => {
+  const canvas = chart.querySelector("canvas"), top = chart.querySelector(".u-over").offsetTop * devicePixelRatio;
+  const { width, height } = canvas, data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] > 200 && Math.abs(data[at] - data[at + 2]) > 60) return Math.floor(at / 4 / width) - top;
+  return -1;
+})"""
+"""Of each chart, how many pixels lie between the upper edge and its lines."""
 
 
 def pick(page: Page, name: str, metric: str, path: str) -> None:
@@ -71,3 +81,19 @@ def test_a_chart_of_any_metric_is_drawn(hub: Hub, visit: Any) -> None:
     expect(page.locator("#charts .chart")).to_have_count(5, timeout=PATIENCE)
     expect(page.locator("#charts")).to_contain_text("Memory.MajorFaults", timeout=PATIENCE)
     page.wait_for_function(f"({_INK})().slice(-1)[0] > 100", timeout=PATIENCE)
+
+
+def test_the_last_of_several_samples_of_a_second_is_in_the_chart(hub: Hub, visit: Any) -> None:
+    """A job that ends has its last samples in one second: the page writes seconds."""
+    begun = int(time.time()) + 20
+    for sequence, (second, faults) in enumerate([(0, 10), (1, 10), (2, 10), (2, 1000)], 11):
+        send(hub, [sequence], update_time=begun + second, memory_major_faults=faults)
+    one = visit()
+    page = one.log_in("daemon")
+    one.open(job_path(0) + "?metric=Memory.MajorFaults")
+    expect(page.locator("#charts .chart")).to_have_count(5, timeout=PATIENCE)
+    expect(page.locator("#charts[data-points]")).to_have_count(1, timeout=PATIENCE)
+    end = time.monotonic() + PATIENCE / 1000
+    while (above := page.evaluate(_ABOVE)[-1]) < 0 and time.monotonic() < end:  # its lines are drawn a frame later
+        page.wait_for_timeout(50)
+    assert above > 5, "the line ends at the chart's upper edge"

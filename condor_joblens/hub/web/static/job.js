@@ -84,6 +84,11 @@
   // The greatest and least of the chart's lines and of its band.
   function range(chart, least, most) {
     const all = [least, most].filter((value) => value !== null && value !== undefined);
+    // of several samples of the second in which the axis ends, uPlot asks one
+    const [times, ...lines] = chart.data || [[]];
+    for (const line of lines)
+      for (let at = times.length - 1; at >= 0 && times[at] === times[times.length - 1]; at -= 1)
+        if (line[at] !== null && line[at] !== undefined) all.push(line[at]);
     for (const name of chart.names || []) {
       const found = chart.band && chart.band[name];
       if (found) for (const value of [...found.low, ...found.high]) if (value !== null) all.push(value / chart.unit);
