@@ -53,13 +53,7 @@ def page(coverage: Coverage, events: list[Event], look: Style) -> list[str]:
         "trigger": f"A trigger of the site kept it at {when}",
     }
     lines = look.wrapped(heads.get(coverage.cause, f"It was asked for at {when}"))
-    lines += look.wrapped(
-        f"Failures, programs, signals and ends of the {_seconds(coverage, coverage.rare_since)} before that; opened "
-        f"files, forks, connections, traced calls and commands of the {_seconds(coverage, coverage.frequent_since)} "
-        "before."
-    )
-    if coverage.since >= coverage.rare_since:
-        lines += look.wrapped(f"Recording began {coverage.tagged - coverage.since:.3f} s before.")
+    lines += look.wrapped(_covered(coverage))
     if coverage.lost:
         lines += look.wrapped(f"{count(coverage.lost, 'event')} could not be recorded.")
     if coverage.not_ours:
@@ -79,6 +73,20 @@ def line(event: Event, end: float) -> str:
     parts = ", ".join(part for part in (what, event.result) if part)
     about = f": {event.about}" if event.about else ""
     return f"{event.time - end:+10.3f} s  {event.pid or '-':>7} {event.program:<15} {parts}{about}"
+
+
+def _covered(coverage: Coverage) -> str:
+    """From when on the events of each ring are whole."""
+    if coverage.since >= max(coverage.rare_since, coverage.frequent_since):
+        return f"Events since recording began, {_seconds(coverage, coverage.since)} before that."
+    words = (
+        f"Failures, programs, signals and ends of the {_seconds(coverage, coverage.rare_since)} before that; opened "
+        f"files, forks, connections, traced calls and commands of the {_seconds(coverage, coverage.frequent_since)} "
+        "before."
+    )
+    if coverage.since >= coverage.rare_since:
+        words += f" Recording began {_seconds(coverage, coverage.since)} before."
+    return words
 
 
 def _seconds(coverage: Coverage, since: float) -> str:

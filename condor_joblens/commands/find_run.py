@@ -41,6 +41,7 @@ def named(node: NodeProtocol, request: Request) -> int:
         if len(own) != 1:
             # others' jobs are not named to him
             some = ", ".join(text(job) for job in rows["job_id"][own[:5]].tolist())
+            some += f", and {len(own) - 5} more" if len(own) > 5 else ""
             raise Refused(f"{name[:60]} means several jobs here, say which{': ' + some if some else ''}")
         meant = own
     return int(meant[0])

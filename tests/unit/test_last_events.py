@@ -206,6 +206,13 @@ def test_the_page_says_how_many_seconds_it_covers() -> None:
     assert last_events.record(COVERAGE, events)["RareSeconds"] == 40.0
 
 
+def test_the_page_of_a_recording_that_is_whole_says_so_in_one_sentence() -> None:
+    whole = dataclasses.replace(COVERAGE, since=960.0, rare_since=960.0, frequent_since=960.0)
+    page = " ".join(before_death.page(whole, [], Style(110)))
+    assert f"Events since recording began, {whole.tagged - 960.0:.3f} s before that." in page
+    assert "Failures, programs" not in page and "Recording began" not in page
+
+
 def test_the_page_of_many_events_shows_the_last() -> None:
     events = [Event(900.0 + at / 10, 12, "reco", "open", "", "", f"/{at}") for at in range(500)]
     page = before_death.page(COVERAGE, events, Style(110))

@@ -365,6 +365,10 @@ def test_a_cluster_that_means_several_jobs_is_asked_about(made: Callable[..., Ma
     with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1"):
         ask(it, 0, job="12")
     assert ask(it, 0, job="120")["job_id"] == "120.0"
+    for number in range(5):
+        it.begin(f"12.{2 + number}")
+    with pytest.raises(Refused, match=r"say which: 12\.0, 12\.1, 12\.2, 12\.3, 12\.4, and 2 more$"):
+        ask(it, 0, job="12")
 
 
 def test_what_level_io_has_missed_is_known_by_its_cause(made: Callable[..., Made]) -> None:
