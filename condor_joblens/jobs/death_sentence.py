@@ -289,16 +289,25 @@ def _out_of_memory(death: np.void, ending: RunEnding) -> str:
 
 
 def _innermost(death: np.void, ending: RunEnding) -> list[np.void]:
-    """From the first process inwards: each the child whose code its parent has passed on, as wrappers do."""
+    """From the first process inwards: each the child whose code its parent has passed on, as wrappers do.
+
+    A parent whose other child has failed after it, and that went on, may have the code by chance. It can have killed
+    others because of it.
+    """
     main = death["main"].copy()
     main["code"] = ending.code
-    chain = [main]
+    chain, went_on = [main], False
     for end in reversed(last_exits(death)):
         outer = chain[-1]
-        if not main["pid"] or end["parent"] != outer["pid"] or not _passes_on(int(end["code"]), int(outer["code"])):
+        if not main["pid"] or end["parent"] != outer["pid"]:
             continue
-        if is_failure(end) or float(outer["time"]) - float(end["time"]) < PASSING_SECONDS:
+        if not _passes_on(int(end["code"]), int(outer["code"])):
+            went_on = went_on or (is_failure(end) and not int(end["code"]) & 0x7F)
+            continue
+        at_once = float(outer["time"]) - float(end["time"]) < PASSING_SECONDS
+        if at_once or (is_failure(end) and not went_on):
             chain.append(end)
+            went_on = False
     return chain
 
 

@@ -109,6 +109,20 @@ def test_a_code_of_its_own_is_the_first_process_s() -> None:
     assert why(death, 4 << 8) == "d exited 4; first failure: a exited 3, 5.0 s before"
 
 
+def test_a_code_that_a_child_had_before_others_failed_is_not_passed_on() -> None:
+    curl, copy, main = end("curl", 7 << 8, 10, before=17), end("cp", 1 << 8, 11, before=2), end("job.sh", 7 << 8, 1, 0)
+    assert why(kept(curl, copy, main=main), 7 << 8) == "job.sh exited 7; first failure: curl exited 7, 17 s before"
+    assert why(kept(curl, main=main), 7 << 8) == "curl exited 7", "what ended well after it may have been a cleanup"
+    tidy = end("grep", 1 << 8, 12, before=2)
+    assert why(kept(curl, tidy, main=main), 7 << 8) == "curl exited 7", "no is an answer"
+    other = end("cp", 1 << 8, 11, parent=10, before=18)
+    assert why(kept(other, curl, main=main), 7 << 8) == "curl exited 7; first failure: cp exited 1, 1.0 s before"
+    killed = end("worker", 15, 13, before=2)
+    assert why(kept(curl, killed, main=main), 7 << 8) == "curl exited 7", "its parent has ended the others"
+    at_once = end("curl", 7 << 8, 10, before=0.5), end("cp", 1 << 8, 11, before=0.2)
+    assert why(kept(*at_once, main=main), 7 << 8) == "curl exited 7"
+
+
 def test_an_answer_and_a_broken_pipe_are_no_failures() -> None:
     ends = (end("grep", 1 << 8, 11, before=9), end("cat", 13, 12), end("xrdcp", 2 << 8, 13, 5))
     death = kept(*ends, main=end("job", 256, 1, 0))
