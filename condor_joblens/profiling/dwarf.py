@@ -53,6 +53,10 @@ class _Unit:
     abbreviations: int
 
 
+_PLACES = frozenset((TYPE, _SPECIFICATION, _STRINGS_BASE, _ADDRESSES_BASE))
+"""Attributes that are places, and nothing else."""
+
+
 @dataclass
 class Entry:
     """One entry; values of attributes are numbers or bytes, references places in .debug_info."""
@@ -62,6 +66,11 @@ class Entry:
     tag: int
     has_children: bool
     values: dict[int, Any] = field(default_factory=dict)
+
+    def number(self, name: int) -> int:
+        """The value of an attribute; 0 if it is no number, or not there."""
+        value = self.values.get(name)
+        return value if isinstance(value, int) else 0
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,8 @@ class Dwarf:
             entry = Entry(start, depth, tag, has_children)
             for name, form, constant in attributes:
                 value, at = self._value(form, at, unit, constant)
+                if name in _PLACES and not isinstance(value, int):
+                    raise ElfError("a reference that is none")
                 entry.values[name] = value
             yield entry
             depth += has_children

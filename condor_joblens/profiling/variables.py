@@ -97,7 +97,7 @@ class Reader:
             return 8
         if entry.tag == dwarf.ARRAY and dwarf.SIZE not in entry.values:
             return (self._count(entry) or 0) * self._size(self._dwarf.entry(entry.values[dwarf.TYPE]))
-        return int(entry.values.get(dwarf.SIZE, 0))
+        return entry.number(dwarf.SIZE)
 
     def _count(self, entry: Entry) -> Optional[int]:
         for child in self._dwarf.children(entry):
@@ -111,7 +111,7 @@ class Reader:
     def _shown(self, address: int, entry: Entry, depth: int) -> str:
         if entry.tag == dwarf.BASE:
             size = self._size(entry)
-            return number(self._bytes(address, size), int(entry.values.get(dwarf.ENCODING, 0)))
+            return number(self._bytes(address, size), entry.number(dwarf.ENCODING))
         if entry.tag in dwarf.POINTERS:
             return self._pointer(address, entry)
         if entry.tag == dwarf.ENUM:

@@ -421,9 +421,28 @@ def test_whatever_a_file_says_it_is_read_or_refused(file: bytes, data: st.DataOb
         at = file.find(section)
         for _ in range(data.draw(st.integers(0, 8))):
             content[at + data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
+    look_into(bytes(content))
+
+
+@pytest.mark.parametrize("attribute, form", [(0x49, 0x13), (0x47, 0x13), (0x0B, 0x0B), (0x3E, 0x0B)])
+def test_a_number_that_is_a_text_is_refused(file: bytes, attribute: int, form: int) -> None:
+    """A type, what is specified, a size, an encoding."""
+    abbreviations = Elf.within(file).section(b".debug_abbrev", 1 << 30)
+    begin, changed = file.find(abbreviations), 0
+    for at in range(len(abbreviations) - 1):
+        if abbreviations[at : at + 2] == bytes((attribute, form)):
+            content = bytearray(file)
+            content[begin + at + 1] = 0x08
+            look_into(bytes(content))
+            changed += 1
+    assert changed
+
+
+def look_into(content: bytes) -> None:
+    """All variables of a file are shown, or it is refused."""
     memory = itertools.repeat(b"\x01" * 4096)
     try:
-        information = Dwarf(Elf.within(bytes(content)))
+        information = Dwarf(Elf.within(content))
         for variable in information.variables("state"):
             Reader(information, lambda address, size: next(memory)[:size]).value(
                 variable.address, variable.type, ["next"]
