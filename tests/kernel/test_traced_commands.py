@@ -268,15 +268,15 @@ def test_three_scripts_beyond_their_share_are_counted_exactly(traces: Traces, op
 
 def test_a_thousand_lines_are_told_and_what_is_written_is_the_same(traces: Traces, open_folder: Path) -> None:
     lines = [f"echo line {number}; test {number} -lt 500" for number in range(1000)]
-    lines[49::50] = ["sleep 0.05; test 0 -gt 0"] * 20  # else it is so fast that it is switched off
     text = "".join(f"{line}\n" for line in lines)
-    told, out, code = traced(traces, text, open_folder)
+    # it is not to be switched off, on a busy machine either, on which hits seem to cost more
+    told, out, code = traced(traces, text, open_folder, share=100.0)
     plain = subprocess.run([BASH, str(open_folder / "job.sh")], input="go\n", capture_output=True, text=True)
     assert (out, code) == (plain.stdout, plain.returncode)
     truth: list[tuple[int, str, int]] = []
     for number, line in enumerate(lines, 2):
         first, second = line.split("; ")
-        truth += [(number, first, 0), (number, second, int(second == "test 0 -gt 0" or number >= 502))]
+        truth += [(number, first, 0), (number, second, int(number >= 502))]
     assert told.summary[0]["LostHits"] == 0 and told.lines() == truth
 
 
