@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from condor_joblens.common.errors import printable
 from condor_joblens.profiles.thread import INTERPRETER_LOCK
 from condor_joblens.profiling import calls, file_locks, mutexes, python_lock, rwlocks, semaphores, sockets, uring
 from condor_joblens.profiling.process import Descriptor, Process, text_of
@@ -26,6 +27,8 @@ _OF_ITSELF = "something of its own process (which has no other thread)"
 _NOT_THERE = "which this process does not have: it has ended, or fork left it behind"
 _CAN_NOT_BE_SEEN = "which has ended, or can't be seen from here"
 _SHARED = "/dev/shm/"
+_ACCEPTS_NOBODY = "whose server accepts no more connections"
+_UNIX_ADDRESS_BYTES = 110  # struct sockaddr_un
 
 _WRITES_ONLY, _ACCESS = os.O_WRONLY, os.O_ACCMODE
 _MOST_LINKS = 20_000
@@ -389,6 +392,8 @@ class Waits:
             return Wait(Cause.UNKNOWN, f"descriptor {number}")
         inner = {function(frame) for frame in thread.kernel}
         if inode := sockets.inode_of(descriptor.target):
+            if "unix_wait_for_peer" in inner and thread.call == "connect":
+                return self._full_server(thread, process, descriptor)
             # the kernel gives up a connection that is not answered
             end = sockets.find(process, inode) or sockets.UNKNOWN
             wait = self._behind(_at(end, process, descriptor), end, process)
@@ -403,6 +408,15 @@ class Waits:
             return _on(Wait(Cause.EVENTS, descriptor.target.removeprefix("anon_inode:")), process, descriptor)
         what = f"{_target(process, descriptor)} at byte {descriptor.position}"
         return _on(Wait(Cause.FILE, what), process, descriptor)
+
+    def _full_server(self, thread: Thread, process: Process, descriptor: Descriptor) -> Wait:
+        """Of Unix sockets: who connects waits without end for room among those who wait to be accepted."""
+        _, place, size, *_ = thread.arguments
+        raw = process.read(place, min(size, _UNIX_ADDRESS_BYTES))[2:]
+        is_abstract = raw[:1] == b"\0"
+        name = ("@" if is_abstract else "") + raw[is_abstract:].partition(b"\0")[0].decode("utf-8", "replace")
+        end = sockets.Socket(f"the unix socket {printable(name) or 'without a name'}, {_ACCEPTS_NOBODY}", "unix")
+        return _at(end, process, descriptor)
 
     def _pipe(self, thread: Thread, process: Process, descriptor: Descriptor, writes: bool) -> Wait:
         what = f"{'room in' if writes else 'data from'} {_target(process, descriptor)}"

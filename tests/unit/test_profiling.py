@@ -9,6 +9,7 @@ import mmap
 import os
 import socket
 import struct
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Iterator
@@ -160,6 +161,28 @@ def test_which_waits_are_for_a_servers_answer(kernel: list[str], call: str, caus
     wait = found.of(waits)
     assert (wait.cause, wait.is_silent) == (cause, is_silent)
     assert (wait.target, wait.filesystem, wait.mount) == ("/x/f", "fuse.cvmfs2", "/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (b"/run/reco.sock\0", "/run/reco.sock"),
+        (b"\0reco", "@reco"),
+        (b"/x\x1b[2J", "/x\\x1b[2J"),
+        (b"", "without a name"),
+    ],
+)
+def test_a_server_that_accepts_nobody_has_the_name_connect_was_given(tmp_path: Path, name: bytes, words: str) -> None:
+    has_open(tmp_path, 10, {3: ("socket:[57]", 2)})
+    address = (1).to_bytes(2, sys.byteorder) + name
+    (tmp_path / "10" / "mem").write_bytes(bytes(0x1000) + address)
+    (tmp_path / "10" / "maps").write_text("00001000-00002000 rw-p 00000000 00:00 0\n")
+    arguments = (3, 0x1000, len(address), 0, 0, 0)
+    waits = dataclasses.replace(thread(10), call="connect", arguments=arguments, kernel=("unix_wait_for_peer",))
+    wait = Waits([waits], {}, str(tmp_path)).of(waits)
+    assert wait.object == f"the unix socket {words}, whose server accepts no more connections"
+    assert (wait.cause, wait.protocol, wait.has_deadline) == (Cause.NETWORK, "unix", False)
+    assert verdict.judge([(waits, wait)]).is_suspicious
 
 
 @pytest.mark.parametrize("call", ["", "write"])
