@@ -50,6 +50,8 @@ def identity(attributes: Mapping[str, object]) -> Identity:
             found[name] = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
         elif name in NUMBERS and _is_number(value, *NUMBERS[name]):
             found[name] = value  # type: ignore[assignment]
+        elif name == "JobLensPeriod" and value is not None:
+            found[name] = 0  # it is there, and its user is to hear that it is none
         elif name in BOOLEANS and isinstance(value, bool):
             found[name] = value
     return found

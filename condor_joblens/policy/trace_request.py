@@ -48,7 +48,7 @@ class TraceRequest:
 
     python_raises: bool = False
     functions: tuple[str, ...] = ()  # SPECs, each of which can be parsed
-    refused: str = ""  # the first part that is not understood and what would be right, fit to print; empty: all is
+    refused: str = ""  # what is not understood, the first and how many more, fit to print; empty: all is
     python_files: tuple[str, ...] = ()  # patterns of files whose functions' calls are recorded; ALL_FILES: all
     python_returns: bool = False  # also what they returned
     python_exceptions: bool = False  # also those that are handled
@@ -83,13 +83,11 @@ def of_text(text: str) -> TraceRequest:
     """What these SPECs, separated by semicolons, ask for."""
     specs = list(dict.fromkeys(filter(None, map(str.strip, text.split(";")))))
     refused = f"only the first {MOST_SPECS} SPECs are traced" if len(specs) > MOST_SPECS else ""
-    understood: list[str] = []
-    for spec in reversed(specs[:MOST_SPECS]):
-        why = why_not(spec)
-        if why:
-            refused = f"{printable(spec, SHOWN)} is not traced: {why}"
-        else:
-            understood.insert(0, spec)
+    reasons = {spec: why_not(spec) for spec in specs[:MOST_SPECS]}
+    understood, wrong = ([spec for spec in reasons if bool(reasons[spec]) == is_wrong] for is_wrong in (False, True))
+    if wrong:
+        refused = f"{printable(wrong[0], SHOWN)} is not traced: {reasons[wrong[0]]}"
+        refused += f" (nor are {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     asked = [spec for spec in understood if _is_of_python(spec)]
     of_python = [_plain(spec)[0] for spec in asked]
     returns, exceptions = RETURNS in of_python, EXCEPTIONS in of_python

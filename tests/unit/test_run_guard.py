@@ -347,6 +347,16 @@ def test_no_number_in_an_ad_is_too_large_for_its_column(made: Callable[[], Made]
     assert text(it.node.runs.rows["global_job_id"][0]) == "a#1.0#1"
 
 
+@pytest.mark.parametrize("value", ["-5", "0", '"20 s"', "true", "999999999999999999"])
+def test_a_period_that_is_none_is_told(made: Callable[[], Made], value: str) -> None:
+    it = made()
+    it.node.handles[0].sandbox = None
+    for wrong, note in ((value, run_identity.NO_PERIOD), ("20", "")):
+        run_identity.identify(it.node, 0, literals(f'GlobalJobId = "a#1.0#1"\nJobLensPeriod = {wrong}'.encode()))
+        assert text(it.node.runs.rows["note"][0]) == note
+    assert it.node.runs.state["job_period"][0] == 20
+
+
 def test_the_highest_numbers_fit_their_columns() -> None:
     assert NUMBERS["CheckpointExitCode"][1] <= np.iinfo(STATE["checkpoint_code"]).max
     assert NUMBERS["RequestMemory"][1] * run_identity.MEGABYTE <= np.iinfo(ROW["request_memory_bytes"]).max

@@ -117,6 +117,12 @@ def test_what_is_said_to_be_traced_can_be(text: str) -> None:
     assert len(asked.functions) <= MOST_SPECS and not any(why_not(spec) for spec in asked.functions)
 
 
+def test_it_says_of_how_many_it_does_not_tell() -> None:
+    asked = of_text("reco:(((; reco:fit; python:(((; bsh")
+    assert asked.functions == ("reco:fit",)
+    assert asked.refused.startswith("reco:((( is not traced: ") and asked.refused.endswith(" (nor are 2 more)")
+
+
 def test_so_many_are_looked_at() -> None:
     many = ";".join(f"reco:f{number}" for number in range(MOST_SPECS)) + ";python:raises"
     asked = of_text(many)
