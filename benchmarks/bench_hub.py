@@ -62,7 +62,10 @@ POST = 2000
 
 NODES, OWNERS = 100, 50
 NEWEST = 100_000
-"""The sequence number of what a run says last."""
+"""The sequence number of what a run has said last before."""
+
+NOW = int(time.time()) // 10
+"""The same of what it says now: greater than all that an earlier run of this benchmark has left in the folder."""
 
 SAMPLES = 50
 """Of each run before: 200,000 of them have 10 million."""
@@ -139,7 +142,7 @@ def main() -> int:
             told_history(section, options.folder, demo)
         posts = [post(number, min(POST, runs - number)) for number in range(0, runs, POST)]
         taken(section, demo, posts)
-        overloaded(section, demo, [post(n, min(POST, runs - n), sequence=NEWEST + 1) for n in range(0, runs, POST)])
+        overloaded(section, demo, [post(n, min(POST, runs - n), later=1) for n in range(0, runs, POST)])
         sent(demo, earlier_of(runs))
         wait_for_merges(Store(socket_of(f"{demo}/kept")))
         pages = HubPages(str(demo))
@@ -249,7 +252,7 @@ def node(number: int) -> str:
     return f"ep{number:03d}.example.org"
 
 
-def post(begin: int, count: int, each: int = 1, minutes: int = 0, sequence: int = NEWEST) -> tuple[str, bytes]:
+def post(begin: int, count: int, each: int = 1, minutes: int = 0, later: int = 0) -> tuple[str, bytes]:
     """The node that sends it, and its body: a sample of each of `count` runs, or of every so manyth, so long before."""
     rows = metrics.empty_rows(count)
     put_numbers(rows, np.random.default_rng(begin))
@@ -260,7 +263,7 @@ def post(begin: int, count: int, each: int = 1, minutes: int = 0, sequence: int 
         rows["global_job_id"][place], rows["run"][place] = name, f"{name}#1"
         rows["job_id"][place], rows["owner"][place] = f"{begin + place}.0", f"user{(begin + place) % OWNERS}"
         rows["accounting_group"][place] = f"group{(begin + place) % GROUPS}.physics"
-    rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), sequence - minutes
+    rows["run_number"], rows["sequence"] = np.arange(begin + 1, begin + count + 1), NOW - minutes + later
     rows["start_time"], rows["update_time"], rows["period_seconds"] = now - 3600, now + 1800, 10  # they stay alive
     rows["request_cpus"], rows["request_memory_bytes"] = 1, 4 << 30
     asked = rows["servers"][::SERVED, :2]
