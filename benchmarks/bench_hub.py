@@ -104,6 +104,8 @@ VIEWERS = 50
 LOOKERS = ("daemon", "bin", "sys", "games")
 """One login has a bounded number of streams."""
 WATCHED_SECONDS = 30.0
+RENEWED_SECONDS = 120.0
+"""For so long pages are watched that are renewed once a minute."""
 BACKOFF_SECONDS = 75.0
 """After which pages over all runs are renewed as seldom as they ever are (hub/web/shared.py)."""
 ASKED = 5
@@ -512,7 +514,7 @@ def watched(section: Section, demo: Path) -> None:
         time.sleep(10)
         first = spent_in(demo, WATCHED_SECONDS)
         time.sleep(BACKOFF_SECONDS - WATCHED_SECONDS if viewers else 0)
-        spent = spent_in(demo, WATCHED_SECONDS)
+        spent = spent_in(demo, RENEWED_SECONDS)
         for pid in crowds:
             assert os.waitpid(pid, os.WNOHANG) == (0, 0), "a viewer was refused"
             os.kill(pid, 9)

@@ -23,13 +23,16 @@ PERIOD = 1.0
 SHARE = 10.0
 """An answer that took a second serves for ten."""
 
-BACKOFF_SHARE = 100.0
-"""The same of a question that is asked for long, where that may be: a page over all runs that somebody leaves open."""
+BACKOFF_SHARE = 200.0
+"""The same of a question that is asked for long, where that may be: a page over all runs that somebody leaves open.
+
+The store works on such a question with two cores and more, so it takes up to twice its time.
+"""
 
 BACKOFF_AFTER = 60.0
 """Seconds for which it has been wanted without a pause, until it backs off."""
 
-BACKOFF_MOST = 30.0
+BACKOFF_MOST = 60.0
 """Seconds for which such an answer serves, at most; unless SHARE says more."""
 
 PAUSE = 5.0
