@@ -109,9 +109,9 @@ def traced(traces: Traces, text: str, folder: Path, **asked: Any) -> tuple[Told,
     return told, out, process.returncode
 
 
-def begun(traces: Traces) -> socket.socket:
+def begun(traces: Traces, **asked: float) -> socket.socket:
     """The channel of a trace for the job's life that has probed a shell."""
-    channel = traces.begin("bash", stands=True, seconds=0)
+    channel = traces.begin("bash", stands=True, seconds=0, **asked)
     said = channel.recv(1 << 16)
     while not (said[:1] == messages.SUMS and messages.understood_shell(said[1:]).begun):
         said = channel.recv(1 << 16)
