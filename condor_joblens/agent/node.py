@@ -121,6 +121,13 @@ class Node:
         """Writes the row's note from the notes that the run has by cause."""
         self.runs.rows["note"][run] = self.note(run).encode()
 
+    def put_note(self, run: int, cause: str, words: str) -> None:
+        """The run's note has these words for the cause from now on; empty: it says nothing of it."""
+        notes = self.handles[run].notes
+        before, notes[cause] = notes.get(cause, ""), words
+        if words != before:
+            self.update_note(run)
+
     def describe(self, run: int) -> str:
         """The run as a line of the log names it: slot and run."""
         row = self.runs.rows[run]

@@ -113,7 +113,7 @@ class Site:
         node: Any = SimpleNamespace(
             config=SimpleNamespace(hang_minutes=1.0, max_cpu=0.05, reports=True),
             handles=[SimpleNamespace(sandbox=sandbox, notes=self.notes)] * count,
-            update_note=lambda run: None,
+            put_note=lambda run, cause, words: self.notes.update({cause: words}),
             runs=SimpleNamespace(rows=self.rows, state=self.state, living=lambda: np.arange(count)),
             guard=lambda run, step, act, *arguments: act(*arguments),
             log=lambda line: None,

@@ -31,7 +31,4 @@ def note(levels: Levels, run: int) -> str:
 
 def update(levels: Levels, run: int) -> None:
     """The run's note says it."""
-    notes = levels.node.handles[run].notes
-    before, notes[NOTE] = notes.get(NOTE, ""), note(levels, run)
-    if notes[NOTE] != before:
-        levels.node.update_note(run)
+    levels.node.put_note(run, NOTE, note(levels, run))

@@ -80,10 +80,7 @@ def bring_in(levels: Levels, run: int) -> bool:
 
 def update(levels: Levels, run: int) -> None:
     """The run's note says what of its request is not done."""
-    handles = levels.node.handles[run]
-    before, handles.notes[NOTE] = handles.notes.get(NOTE, ""), note(levels, run)
-    if handles.notes[NOTE] != before:
-        levels.node.update_note(run)
+    levels.node.put_note(run, NOTE, note(levels, run))
 
 
 def note(levels: Levels, run: int) -> str:

@@ -49,10 +49,7 @@ class StandingRequest:
     def say(self, levels: Levels, run: int, trouble: str) -> None:
         """The run's note says what is to be known of it."""
         levels.inputs[run].trace_troubles[self.name] = trouble
-        notes = levels.node.handles[run].notes
-        before, notes[self.name] = notes.get(self.name, ""), self.note(levels, run)
-        if notes[self.name] != before:
-            levels.node.update_note(run)
+        levels.node.put_note(run, self.name, self.note(levels, run))
 
 
 FUNCTIONS = StandingRequest("function", "functions", lambda request: request.functions)

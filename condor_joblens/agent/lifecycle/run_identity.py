@@ -19,8 +19,6 @@ NAMES = ("GlobalJobId", "ClusterId", "ProcId", "Owner", "User", "RemoteUser", "N
 """What says whose a run is. Its other attributes are the job's own affair."""
 
 OTHERS_NAME = "GlobalJobId is not this job's: the run is named by its slot"
-
-
 NO_PERIOD = "JobLensPeriod is no number of seconds above 0: write +JobLensPeriod = 20"
 
 
@@ -50,7 +48,7 @@ def identify(node: Node, run: int, from_ad: Identity, startds: Identity | None =
     row["user_note"] = cut(str(known.get("JobLensNote", "")), "user_note")
     period = float(known.get("JobLensPeriod", 0))
     node.runs.state["job_period"][run] = min(period, PERIODS[1]) if period > 0 else 0
-    _note(node, run, "period", NO_PERIOD if "JobLensPeriod" in known and period <= 0 else "")
+    node.put_note(run, "period", NO_PERIOD if "JobLensPeriod" in known and period <= 0 else "")
     memory = known.get("RequestMemory")
     row["request_memory_bytes"] = ABSENT if memory is None else int(float(memory) * MEGABYTE)
     is_named = "GlobalJobId" in known
@@ -91,15 +89,8 @@ def _with_own_name(node: Node, run: int, known: Identity) -> Identity:
     own = known.get("ClusterId"), known.get("ProcId")
     if "GlobalJobId" not in known or None in own or (ids is not None and tuple(map(int, ids.groups())) == own):
         return known
-    _note(node, run, "name", OTHERS_NAME)
+    node.put_note(run, "name", OTHERS_NAME)
     return {name: value for name, value in known.items() if name != "GlobalJobId"}
-
-
-def _note(node: Node, run: int, cause: str, words: str) -> None:
-    notes = node.handles[run].notes
-    if notes.get(cause, "") != words:
-        notes[cause] = words
-        node.update_note(run)
 
 
 def _nameless(from_ad: Identity) -> Identity:

@@ -46,9 +46,7 @@ def write(node: Node, run: int, report: Report, content: bytes) -> None:
     except OSError:
         result = ReportResult.FAILED
     note = "" if result is ReportResult.DONE else f"no {report.value} for JobLensReport: {result.value}"
-    if note != handle.notes.get(report.value, ""):
-        handle.notes[report.value] = note
-        node.update_note(run)
+    node.put_note(run, report.value, note)
 
 
 class RunReports:
