@@ -66,14 +66,19 @@ def test_what_is_no_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "joblensd" in refused(tmp_path, capsys, b"")[1], "which does not run here"
 
 
+def run_by_shell(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compiles and runs a program is this line of a shell, and a job is there."""
+    (folder / "shell").write_text(f"#!/bin/sh\n{line}\n")
+    (folder / "shell").chmod(0o755)
+    monkeypatch.setattr(ask, "_python", lambda: str(folder / "shell"))
+    monkeypatch.setattr(ask.client, "ask", lambda *_: {"cgroup": "/"})
+
+
 @pytest.mark.usefixtures("root")
 def test_what_runs_it_and_is_killed_is_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "killed").write_text("#!/bin/sh\nkill -KILL $$\n")
-    (tmp_path / "killed").chmod(0o755)
-    monkeypatch.setattr(ask, "_python", lambda: str(tmp_path / "killed"))
-    monkeypatch.setattr(ask.client, "ask", lambda *_: {"cgroup": "/"})
+    run_by_shell("kill -KILL $$", tmp_path, monkeypatch)
     code, said = refused(tmp_path, capsys, b"")
     assert code == 1 and "ended with -9" in said
 
@@ -82,11 +87,8 @@ def test_what_runs_it_and_is_killed_is_no_answer(
 def test_it_runs_in_a_folder_that_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "where").write_text('#!/bin/sh\nprintf \'{"note": "%s"}\\n\' "$PWD"\n')
-    (tmp_path / "where").chmod(0o755)
+    run_by_shell('printf \'{"note": "%s"}\\n\' "$PWD"', tmp_path, monkeypatch)
     (tmp_path / "x.c").write_text("")
-    monkeypatch.setattr(ask, "_python", lambda: str(tmp_path / "where"))
-    monkeypatch.setattr(ask.client, "ask", lambda *_: {"cgroup": "/"})
     monkeypatch.chdir(tmp_path)
     assert main(["ask", "12.0", "x.c", "--run-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().err == "joblens: /\n"
