@@ -60,7 +60,7 @@ def test_a_login_shell_in_a_job_is_noted_in_its_ad(pool: Pool) -> None:
     usage = pool.until(lambda: found if words in (found := pool.usage(cluster)).get("Note", "") else {}, "the note")
     assert words in usage["Note"]
     log = pool.log("JobLensdLog")
-    assert "trigger 70-login-shell.lua:3: a login shell runs in this job" in log
+    assert "trigger 70-login-shell.lua:5: a login shell runs in this job" in log
     assert "trigger not in force" not in log and "the triggers' child" not in log
 
 

@@ -296,5 +296,5 @@ def test_what_was_recorded_is_simulated(tmp_path: Path) -> None:
     code, told = joblens("simulate", "--events", tmp_path / "records", "--triggers", SHIPPED)
     assert code == 0 and "2 events and 1 samples; 1 lines are none" in told
     assert "ap#1.0#1: 10-disk-full.lua:3: note a file system of this job is full (ENOSPC)" in told
-    assert "ap#1.0#1: 70-login-shell.lua:3: send a login shell in a job of bob" in told
+    assert "ap#1.0#1: 70-login-shell.lua:5: send a login shell in a job of bob" in told
     assert "60-core-dump.lua:3" in told and "note core dump of fit by signal 11" in told

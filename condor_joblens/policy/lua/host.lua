@@ -210,9 +210,8 @@ local function is_under(text, group)
     return text == group or sub(text, 1, #group + 1) == group .. "."
 end
 
-local function is_like(text, pattern)
-    if type(text) ~= "string" or #text > MAX_TEXT then return false end
-    argument(pattern, "string", "glob")
+-- Any pattern, letter by letter.
+local function is_like_slowly(text, pattern)
     local t, p, star, mark = 1, 1, nil, nil
     while t <= #text do
         local letter = sub(pattern, p, p)
@@ -229,6 +228,39 @@ local function is_like(text, pattern)
     end
     while sub(pattern, p, p) == "*" do p = p + 1 end
     return p > #pattern
+end
+
+-- What stands between the stars of patterns without "?"; false for one that has to be compared slowly.
+local pieces_of, pieces_kept = {}, 0
+local MAX_PATTERN, MAX_PIECES_KEPT = 256, 256
+
+local function pieces(pattern)
+    local found = pieces_of[pattern]
+    if not rawequal(found, nil) then return found end
+    if pieces_kept >= MAX_PIECES_KEPT then pieces_of, pieces_kept = {}, 0 end
+    found = #pattern <= MAX_PATTERN and not find(pattern, "?", 1, true) and {}
+    if found then
+        for piece in gmatch(pattern .. "*", "([^*]*)%*") do found[#found + 1] = piece end
+    end
+    pieces_of[pattern], pieces_kept = found, pieces_kept + 1
+    return found
+end
+
+local function is_like(text, pattern)
+    if type(text) ~= "string" or #text > MAX_TEXT then return false end
+    argument(pattern, "string", "glob")
+    local parts = pieces(pattern)
+    if not parts then return is_like_slowly(text, pattern) end
+    local first, last = parts[1], parts[#parts]
+    if #parts == 1 then return text == first end
+    if sub(text, 1, #first) ~= first then return false end
+    local from, ends = #first + 1, #text - #last   -- where the middle pieces may begin, and where they end at most
+    for i = 2, #parts - 1 do
+        local _, to = find(text, parts[i], from, true)
+        if not to then return false end
+        from = to + 1
+    end
+    return from <= ends + 1 and sub(text, ends + 1) == last
 end
 
 local function is_equal(value, wanted)
