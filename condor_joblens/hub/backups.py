@@ -34,6 +34,7 @@ from condor_joblens.hub.store.schema import (
     READINGS_OF_SAMPLES,
     SAMPLES,
     SERVER_READINGS,
+    SNAPSHOTS,
     TOUCHED_HOURS,
     VERSION_OF_ROW,
     live_filled,
@@ -66,7 +67,9 @@ def back_up(store: Store, folder: Path, target: Path, database: Postgres | None 
     except FileExistsError:
         raise JobLensError(f"{target} is there already: name a folder that is not") from None
     about = {"format": FORMAT, "hub": __version__, "store": store.version(), "begin": time.time()}
-    _run(store, f"BACKUP DATABASE default TO File({_quoted(target / STORE)})")
+    passing = sorted(name for name in store.tables() if name.startswith(SNAPSHOTS))
+    but = f" EXCEPT TABLES {', '.join(passing)}" if passing else ""
+    _run(store, f"BACKUP DATABASE default{but} TO File({_quoted(target / STORE)})")
     for name in _FILES:
         if name != FILE or database is None:
             _copy_sqlite(folder / name, target / name)

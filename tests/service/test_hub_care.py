@@ -27,7 +27,7 @@ from condor_joblens.hub.store import migrations
 from condor_joblens.hub.store.client import Store, socket_of
 from condor_joblens.hub.store.forget import Forgetter
 from condor_joblens.hub.store.rollups import Rollups
-from condor_joblens.hub.store.schema import DOUBTED, JOB_EVENTS, TABLES
+from condor_joblens.hub.store.schema import DOUBTED, JOB_EVENTS, SNAPSHOTS, TABLES
 from condor_joblens.model.servers import Scope
 from condor_joblens.sinks import Record, RecordKind
 from condor_joblens.sinks.hub import HubSink
@@ -176,8 +176,13 @@ def content_of(hub: Hub, folder: str, *names: str) -> dict[str, list[str]]:
 def test_a_backup_of_a_hub_that_runs_is_restored_equal(hub: Hub) -> None:
     token = care(hub, "token", "add", "Bob", "--people", str(hub.people), program="access_command")
     target = f"{hub.folder}/kept/backup-1"
+    passing = f"{SNAPSHOTS}{time.time():.0f}_ab"
+    store(hub).change(f"CREATE TABLE {passing} ENGINE = Memory AS SELECT * FROM live")
     done = care(hub, "backup", target)
     assert done.returncode == 0, done.stderr
+    kept = {path.stem for path in Path(target).rglob("live*.sql")}
+    assert "live" in kept and not any(name.startswith(SNAPSHOTS) for name in kept), "what passes is in no backup"
+    store(hub).change(f"DROP TABLE {passing} SYNC")
     assert "is there already" in care(hub, "backup", target).stderr
     assert (
         "a hub runs" in care(hub, "restore", target).stderr or "has data already" in care(hub, "restore", target).stderr

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import copy
 import http.client
-import json
 import math
 import os
 import re
@@ -70,6 +69,10 @@ class StoreRefused(JobLensError):
 
 class StoreTooMuch(StoreRefused):
     """The question takes more time, memory or rows than it may."""
+
+
+class StoreNoTable(StoreGone):
+    """What is asked has no such table now: a passing one is gone."""
 
 
 class StoreUnfit(StoreGone):
@@ -154,7 +157,7 @@ class Store:
 
     def ask_counted(self, query: str, **parameters: str | int | float) -> tuple[list[dict[str, Any]], int]:
         """The same of a query that ends with LIMIT; and how many rows it would have without that."""
-        found = json.loads(self._asked(f"{query} FORMAT JSON", parameters, {"exact_rows_before_limit": "1"}))
+        found = decoded(self._asked(f"{query} FORMAT JSON", parameters, {"exact_rows_before_limit": "1"}), True)
         return found["data"], int(found.get("rows_before_limit_at_least", len(found["data"])))
 
     def _asked(
@@ -334,6 +337,9 @@ _UNFIT = ("AUTHENTICATION_FAILED", "REQUIRED_PASSWORD", "WRONG_PASSWORD", "UNKNO
           "UNKNOWN_DATABASE", "UNKNOWN_SETTING", "UNKNOWN_FUNCTION", "SYNTAX_ERROR", "NOT_IMPLEMENTED")  # fmt: skip
 """Of whom asks and what he may; and of a server that is too old for what we say."""
 
+_NO_TABLE = ("UNKNOWN_TABLE", "FUNCTION_THROW_IF_VALUE_IS_NON_ZERO")
+"""Of a snapshot (hub/web/live_snapshots.py)."""
+
 _NAME = re.compile(r"\(([A-Z][A-Z_0-9]+)\)")
 
 
@@ -344,6 +350,8 @@ def _error_of(said: str) -> type[JobLensError]:
         return StoreTooMuch
     if names and names[-1] in _UNFIT:
         return StoreUnfit
+    if names and names[-1] in _NO_TABLE:
+        return StoreNoTable
     return StoreRefused if any(word in said for word in _ABOUT_DATA) else StoreGone
 
 

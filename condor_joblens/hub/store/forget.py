@@ -69,6 +69,9 @@ class Forgetter:
                     self._store.change(f"ALTER TABLE {table} DELETE WHERE {where}", **self._values)
                     wait_until_done(self._store, table)
             gone.update(found)
+        for name in self._store.tables():
+            if name.startswith(schema.SNAPSHOTS):  # pages ask the tables then, until there is the next one
+                self._store.change(f"DROP TABLE IF EXISTS {name} SYNC")
         return dict(gone)
 
     def _where(self) -> dict[str, str]:

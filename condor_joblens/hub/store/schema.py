@@ -269,6 +269,23 @@ NUMBERS = (
 
 NUMBERS_OF_LIVE = f"SELECT {', '.join(f'{how} AS `{name}`' for name, how in _COUNTED.items())} FROM {LIVE.name}"
 
+SNAPSHOTS = "live_snapshot_"
+"""How names of passing tables begin, which are in memory (hub/web/live_snapshots.py). Then come the seconds since the
+epoch and something random. No backup has these tables."""
+
+
+def snapshot_of_live(name: str, since: float) -> str:
+    """The statement that makes one: of each run in LIVE that has not ended, the newest record since then.
+
+    It has all columns of LIVE, and those of LIVE_NUMBERS under names that LIVE does not have.
+    """
+    more = ", ".join(f"{how} AS `{column}`" for column, how in _COUNTED.items() if column not in LIVE.columns)
+    return (
+        f"CREATE TABLE {name} ENGINE = Memory AS SELECT *, {more} FROM {LIVE.name} FINAL "
+        f"WHERE Type = 'sample' AND Time > {since}"
+    )
+
+
 _OF_ASKER = ("RunHash", "Node", "JobHash", "Version", "Type", "Time", "StartTime", "UpdateTime", "PeriodSeconds",
              "SinkPeriodSeconds", "Run", "RunNumber", "GlobalJobId", "JobId", "Owner", "AccountingGroup",
              "Servers")  # fmt: skip

@@ -18,6 +18,7 @@ from condor_joblens.hub.rules.posted import Posted
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.web.access import Access
 from condor_joblens.hub.web.condor_tokens import CondorTokens
+from condor_joblens.hub.web.live_snapshots import LiveSnapshots
 from condor_joblens.hub.web.login_rates import LoginRates
 from condor_joblens.hub.web.oidc import Provider
 from condor_joblens.hub.web.people import Person, read_people
@@ -47,9 +48,13 @@ class Desk:
     shared: Shared = field(default_factory=Shared)
     shares: StoreShares = field(default_factory=StoreShares)
     streams: Streams = field(default_factory=Streams)
+    snapshots: LiveSnapshots = field(init=False)
     _people: dict[str, Person] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.snapshots = LiveSnapshots(self.store)
 
     def people_by_login(self) -> dict[str, Person]:
         """As the file is now. One that is wrong changes nothing; one that is gone, nobody."""

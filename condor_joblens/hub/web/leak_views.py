@@ -31,4 +31,12 @@ def _table(reader: Reader, asked: Any) -> list[dict[str, Any]]:
     return list(leaking(reader)["jobs"])
 
 
-LEAKS = View("leaks", lambda asked: None, lambda reader, asked: leaking(reader), _dress, table=_table, backs_off=True)
+LEAKS = View(
+    "leaks",
+    lambda asked: None,
+    lambda reader, asked: leaking(reader),
+    _dress,
+    table=_table,
+    backs_off=True,
+    is_of_live=True,
+)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from condor_joblens.analysis.leaks import FEWEST, HOUR, fit, leaks, mean
-from condor_joblens.hub.store.schema import LIVE, READING_SECONDS, READINGS
+from condor_joblens.hub.store.schema import READING_SECONDS, READINGS
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.reads import Reader
 
@@ -83,7 +83,7 @@ def _asked(reader: Reader) -> list[dict[str, Any]]:
     since = reader.now - LOOKED_AT
     live = (
         f"SELECT Run, Node, RunNumber, ifNull({_ANON}, 0) + ifNull(Memory.CgroupKernelBytes, 0) AS Has, "
-        f"ifNull(Memory.LimitBytes, RequestMemoryBytes) AS Most FROM {LIVE.name} FINAL "
+        f"ifNull(Memory.LimitBytes, RequestMemoryBytes) AS Most FROM {reader.live} "
         f"WHERE {states.running(reader.now)} AND StartTime < {reader.now - 2 * WINDOW} AND {reader.scope}"
     )
     return reader.ask(

@@ -176,5 +176,6 @@ NODES = View(
     table=lambda reader, asked: _fitting(reader, asked)["nodes"],
     of_store=lambda asked: None,
     backs_off=True,
+    is_of_live=True,
 )
-NODE = View("node", lambda asked, name: name, node, _dress_node)
+NODE = View("node", lambda asked, name: name, node, _dress_node, is_of_live=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from condor_joblens.hub.store.schema import NUMBERS
 from condor_joblens.hub.web import pool, states
 from condor_joblens.hub.web.ended import CLUSTER, HAS_FAILED, by_cause, cause_columns, with_codes
 from condor_joblens.hub.web.failures import FEW_OF, FEWEST, SEVERAL, WINDOW
@@ -180,7 +179,7 @@ def _questions(reader: Reader, where: str = "1") -> list[str]:
         "SELECT Node AS node, count() AS runs, countDistinct(Owner) AS owners, sum(Cpu.RecentCores) AS cores, "
         "sum(RequestCpus) AS asked_cores, sum(Memory.ResidentBytes) AS memory, "
         "sum(RequestMemoryBytes) AS asked_memory, countIf(IsHanging) AS hanging "
-        f"FROM {NUMBERS} WHERE {states.running(reader.now)} AND {where} AND {reader.scope} GROUP BY Node",
+        f"FROM {reader.numbers} WHERE {states.running(reader.now)} AND {where} AND {reader.scope} GROUP BY Node",
     ]
     if reader.sees_others:
         questions += [

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from condor_joblens.hub.store.schema import NUMBERS
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.api.parameters import WrongRequest
 from condor_joblens.hub.web.reads import Reader
@@ -177,7 +176,7 @@ def _shown(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 def _state(reader: Reader, state: str) -> str:
     if state != UNWATCHED:
         return f"State = '{WAITS[WAITS.index(state)]}'"
-    watched = f"SELECT JobHash FROM {NUMBERS} WHERE {states.running(reader.now)} AND Level != 'off'"
+    watched = f"SELECT JobHash FROM {reader.numbers} WHERE {states.running(reader.now)} AND Level != 'off'"
     return f"(State = 'running' AND sipHash64(GlobalJobId) NOT IN ({watched}))"
 
 

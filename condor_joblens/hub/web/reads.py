@@ -7,17 +7,18 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from condor_joblens.hub.store.client import Store
-from condor_joblens.hub.store.schema import DAYS, LATEST, LIVE, LIVE_METRICS, NUMBERS, SUSPECT
+from condor_joblens.hub.store.schema import DAYS, LATEST, LIVE, LIVE_METRICS, LIVE_SERVERS, NUMBERS, SUSPECT
 from condor_joblens.hub.web import filters, states
 from condor_joblens.hub.web.ended import with_code
 from condor_joblens.hub.web.failures import WINDOW
 from condor_joblens.hub.web.gaps import gaps
 from condor_joblens.hub.web.health import health
+from condor_joblens.hub.web.live_snapshots import Snapshot
 from condor_joblens.hub.web.people import Person
 from condor_joblens.hub.web.picked import BY_PATH
 from condor_joblens.hub.web.who_sees import OF_GROUP, OTHERS, OWNER_COLUMNS, WORD_COLUMNS, Seen, visible
@@ -165,14 +166,22 @@ def _table(state: str, exact: Mapping[str, Any], *metrics: str) -> str:
 class Reader:
     """For one viewer, at one moment.
 
+    snapshot: of live runs, by which questions about all of them are answered. Then that is the moment.
+
     `hour` is since when something is of late: an hour, from a full minute on, so that a link to it stays the same.
     """
 
-    def __init__(self, store: Store, viewer: Person, then: float | None = None) -> None:
+    def __init__(
+        self, store: Store, viewer: Person, then: float | None = None, snapshot: Snapshot | None = None
+    ) -> None:
         """then: the moment, epoch seconds, of which runs that ended are asked for; None: now."""
         self._store, self._viewer = store, viewer
         self._others = OTHERS[viewer.role]
-        self.now = time.time() if then is None else then
+        self._snapshot = snapshot
+        if snapshot:
+            self.now = snapshot.time
+        else:
+            self.now = time.time() if then is None else then
         # now, a node's clock may be ahead of ours
         self.is_past = "1" if then is None else f"Time <= {then}"
         self.oldest = self.now - DAYS * 86400
@@ -189,6 +198,26 @@ class Reader:
             self._own_values.update({f"group{number}": f"{group}.", f"at{number}": f"{schedd}#"})
         self.scope = "1" if self.sees_others else f"({' OR '.join(parts)})" if parts else "0"
         self._not_mine = self._others | OF_GROUP if viewer.groups else self._others
+
+    @property
+    def numbers(self) -> str:
+        """NUMBERS of live runs, as a question's table."""
+        return self._snapshot.source if self._snapshot else NUMBERS
+
+    @property
+    def live(self) -> str:
+        """Live runs with all columns of LIVE, the same."""
+        return self._snapshot.source if self._snapshot else f"{LIVE.name} FINAL"
+
+    @property
+    def live_with_servers(self) -> str:
+        """Those of them that have asked file servers, at least, with columns of LIVE_SERVERS."""
+        return self._snapshot.source if self._snapshot else f"{LIVE_SERVERS.name} FINAL"
+
+    @property
+    def tells_each_once(self) -> bool:
+        """Whether these surely have no run of which two nodes tell."""
+        return self._snapshot is not None and self._snapshot.is_unique
 
     def sees(self, what: Seen) -> str:
         """In a question with his scope and IsMine: of which rows he may see it, as a condition."""
@@ -277,23 +306,28 @@ class Reader:
         way = "DESC" if descending else "ASC"
         picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
         # of what is alike the order stays while it lives, and of what is over the newest comes first
-        then = "UpdateTime DESC, Run" if name == HEALTH and state not in LIVES else "Run"
+        then = "UpdateTime DESC, Run, Node" if name == HEALTH and state not in LIVES else "Run, Node"
         table = self._table_of(name, state, exact)
         if table != LATEST.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
-            then = "RunHash"
+            then = "RunHash, Node"
         # which first and how many there are, by few columns of all runs; then all columns of these
         named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
         ordered = f"{order} {way} NULLS LAST, {then}"
         question = _Question(f"{self.own} AS IsMine, {named}", where, ordered, most, page)
-        found = f"{self._columns()}{''.join(picked)}"
-        if table != LATEST.name:
+        found, is_live = f"{self._columns()}{''.join(picked)}", _table(state, exact, *columns) == LIVE.name
+        if self._snapshot and _table(state, exact, name) == LIVE.name:
+            if table == NUMBERS:
+                question = replace(question, order=self._order_of_numbers(name, way))
+            rows, count = self._of_snapshot(question, values, found if is_live else ", ".join(_KEY))
+            if not is_live:
+                rows = self._of_keys([tuple(row[name] for name in _KEY) for row in rows], found)
+        elif table != LATEST.name:
             if table == NUMBERS:
                 where = self._where_of_numbers(words, state, exact)
-                then = "RunHash" if name in _SORTS_BY_NUMBERS else "Schedd, Job, RunHash"
-                ordered = f"{_LIVE_SORTS[name]} {way} NULLS LAST, {then}"
+                ordered = self._order_of_numbers(name, way)
                 question = _Question(f"{self.own} AS IsMine", where, ordered, most, page)
             keys, count = self._first_live(question, values, table if table == NUMBERS else f"{table} FINAL")
-            if _table(state, exact, *columns) == LIVE.name:
+            if is_live:
                 rows = self._of_live(keys, found)
             else:
                 names = [(row["GlobalJobId"], row["Run"], row["Node"]) for row in self._of_live(keys, ", ".join(_KEY))]
@@ -305,6 +339,26 @@ class Reader:
             row.update({path: row.pop(f"c{place}") for place, path in enumerate(columns)})
         self._add_exit_codes(rows)
         return {"jobs": [self._shown(row) for row in rows], "count": count, "page": page, "time": self.now}
+
+    def _order_of_numbers(self, name: str, way: str) -> str:
+        """Of runs that NUMBERS tells. name: of _LIVE_SORTS."""
+        then = "" if name in _SORTS_BY_NUMBERS else "Schedd, Job, "
+        return f"{_LIVE_SORTS[name]} {way} NULLS LAST, {then}RunHash, Node"
+
+    def _of_snapshot(
+        self, asked: _Question, values: Mapping[str, Any], columns: str
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Rows of a page of live runs, in order, and how many runs there are."""
+        assert self._snapshot is not None
+        # to put all rows in order, for leaving one out of two, takes fifty times as long
+        one_each = "" if self._snapshot.is_unique else "LIMIT 1 BY RunHash "
+        return self._store.ask_counted(
+            f"WITH {asked.named} SELECT {columns} FROM {self._snapshot.source} WHERE {asked.where} "
+            f"ORDER BY {asked.order} "
+            f"{one_each}LIMIT {asked.most} OFFSET {asked.most * asked.page}",
+            **values,
+            **self._own_values,
+        )
 
     def _first(self, asked: _Question, values: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
         """A page of runs' keys in `latest`, in order, and how many runs there are."""
@@ -419,14 +473,14 @@ class Reader:
         """
         where, values = self.chosen(words, state, exact)
         table = _table(state, exact, *metrics)
-        run_hash = "RunHash" if table == LIVE.name else "sipHash64(Run)"
+        source, run_hash = (self.live, "RunHash") if table == LIVE.name else (f"{table} FINAL", "sipHash64(Run)")
         x, y = (f"toFloat64({self._metric(path)})" for path in metrics)
 
         def asked(chosen: str, names: str = "") -> list[dict[str, Any]]:
             return self.ask(
                 f"SELECT {chosen} FROM (WITH {self.own} AS IsMine SELECT {names}{run_hash} AS Hash, "
                 f"intHash64(Hash) AS Chance, ifNull({x}, nan) AS x, ifNull({y}, nan) AS y "
-                f"FROM {table} FINAL WHERE {where} AND isFinite(x) AND isFinite(y))",
+                f"FROM {source} WHERE {where} AND isFinite(x) AND isFinite(y))",
                 **values,
             )
 
@@ -522,13 +576,14 @@ class Reader:
 
     def jobs_of_node(self, node: str, most: int) -> list[dict[str, Any]]:
         """What runs there, and he may see; those with most cores first."""
-        keys = self.ask(
-            f"SELECT {', '.join(_LIVE_ROW)} FROM {NUMBERS} "
-            f"WHERE {states.running(self.now)} AND Node = {{node:String}} AND {self.scope} "
-            f"ORDER BY {_NUMBERS['Cores']} DESC NULLS LAST, RunHash LIMIT {most}",
-            node=node,
-        )
-        return [self._shown(row) for row in self._of_live(keys, self._columns())]
+        these = f"WHERE {states.running(self.now)} AND Node = {{node:String}} AND {self.scope}"
+        first = f"ORDER BY {_NUMBERS['Cores']} DESC NULLS LAST, RunHash LIMIT {most}"
+        if self._snapshot:
+            rows = self.ask(f"SELECT {self._columns()} FROM {self._snapshot.source} {these} {first}", node=node)
+        else:
+            keys = self.ask(f"SELECT {', '.join(_LIVE_ROW)} FROM {NUMBERS} {these} {first}", node=node)
+            rows = self._of_live(keys, self._columns())
+        return [self._shown(row) for row in rows]
 
     def job(self, run: str) -> dict[str, Any] | None:
         """One run; None if there is none, or he may not see it: nobody learns which."""

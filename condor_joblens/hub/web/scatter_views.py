@@ -75,4 +75,5 @@ SCATTER = View(
     _dress,
     table=lambda reader, asked: list(as_rows(asked.find(reader))),
     backs_off=True,
+    is_of_live=True,
 )

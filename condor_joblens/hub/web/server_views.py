@@ -73,5 +73,6 @@ SERVERS = View(
     _dress_servers,
     table=lambda reader, asked: servers(reader)["servers"],
     backs_off=True,
+    is_of_live=True,
 )
-SERVER = View("server", lambda asked, name: name, server, _dress_server)
+SERVER = View("server", lambda asked, name: name, server, _dress_server, is_of_live=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from condor_joblens.hub.store.schema import LIVE, LIVE_SERVERS, SERVER_PLACE, SERVER_READINGS, SERVER_SECONDS, WHOSE
+from condor_joblens.hub.store.schema import SERVER_PLACE, SERVER_READINGS, SERVER_SECONDS, WHOSE
 from condor_joblens.hub.web import states
 from condor_joblens.hub.web.ended import ASKED, HAS_FAILED, by_cause, cause_columns, with_codes
 from condor_joblens.hub.web.reads import Reader
@@ -62,7 +62,7 @@ def server(reader: Reader, name: str) -> dict[str, Any] | None:
     # what is asked since when is found once for all three: it takes most of the time
     found = reader.ask(
         "SELECT Class AS class, Owner AS owner, Run AS run, any(JobId) AS job, any(Owner) AS run_owner, "
-        f"any(Node) AS node, {_COUNTS}, countDistinct(Owner) AS owners, {_SUMS}, "
+        f"min(Node) AS node, {_COUNTS}, countDistinct(Owner) AS owners, {_SUMS}, "
         "multiIf(grouping(Class) = 0, 'class', grouping(Owner) = 0, 'user', 'job') AS of "
         f"FROM {_now(reader, here, named)} GROUP BY GROUPING SETS ((Class), (Owner), (Run)) "
         f"ORDER BY requests_per_second DESC NULLS LAST, runs DESC, owner, run LIMIT {MOST_ROWS} BY of",
@@ -109,7 +109,7 @@ def _now(reader: Reader, where: str = "1", lists: str = "Servers != ''") -> str:
     newest = (
         f"SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, Time - {LEAST_SECONDS} AS Before, {names}, "
         f"{WHOSE} AS Whose FROM (WITH {reader.own} AS IsMine SELECT RunHash, {_OF_RUN}, JobId, Owner, StartTime, Time, "
-        f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM {LIVE_SERVERS.name} FINAL "
+        f"arrayJoin(JSONExtract(Servers, '{_LISTED}')) AS one FROM {reader.live_with_servers} "
         f"WHERE {states.running(reader.now)} AND {lists} AND {reader.scope} AND {reader.sees(Seen.WORDS)}) "
         f"WHERE Name != '' AND {where}"
     )
@@ -137,7 +137,7 @@ def _steps(reader: Reader, name: str) -> tuple[list[dict[str, Any]], bool]:
     """The last day, the oldest step first; and whether there is anything of it."""
     begin = STEP * int((reader.now - DAY) // STEP + 1)
     sees = f"{reader.scope} AND {reader.sees(Seen.WORDS)}"
-    those = f"WITH {reader.own} AS IsMine SELECT Run FROM {LIVE.name} FINAL WHERE Time > {begin} AND {sees}"
+    those = f"WITH {reader.own} AS IsMine SELECT Run FROM {reader.live} WHERE Time > {begin} AND {sees}"
     is_seen = "1" if sees == "1 AND 1" else f"Run IN ({those})"  # of who sees all, 200,000 names would be compared
     whole = "OVER (PARTITION BY Class, Run, Node, RunNumber ORDER BY Place ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"
     grown = ", ".join(

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
-from condor_joblens.hub.store.schema import CONTRADICTS, NUMBERS
+from condor_joblens.hub.store.schema import CONTRADICTS
 from condor_joblens.hub.web import pool, states
 from condor_joblens.hub.web.ended import ASKED, CLUSTER, HAS_FAILED, cause, cause_columns, last_records, with_codes
 from condor_joblens.hub.web.failures import USUAL_HOURS, WINDOW, Ended, Failure, Wave, waves
@@ -104,13 +104,14 @@ def _live_question(reader: Reader, day: float, *, of_runs: bool) -> str:
     none = {name: "NULL" if text.startswith("sum") else "0" for name, text in sums.items()}
     has_own = reader.near != "0"
     parts += [f"{text.format('Mine') if has_own else none[name]} AS Mine_{name}" for name, text in sums.items()]
-    parts += ["count() AS Rows", "uniqExact(RunHash) AS All"]
+    runs = "count()" if reader.tells_each_once else "uniqExact(RunHash)"
+    parts += ["count() AS Rows", f"{runs} AS All"]
     return (
         f"SELECT {', '.join(parts)} FROM (SELECT RunHash, Owner, Node, Cpu.RecentCores AS Cores, "
         "Memory.ResidentBytes AS Bytes, IsHanging AS Hangs, IsSuspect, RequestCpus, RequestMemoryBytes, "
         f"{reader.near} AS IsOwn, {states.running(reader.now)} AS Runs, Runs AND IsOwn AS Mine, "
         f"Time >= {day} AND {states.silent(reader.now)} AS RunsSilent, RunsSilent AND IsOwn AS MineSilent "
-        f"FROM {NUMBERS} WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
+        f"FROM {reader.numbers} WHERE Type = 'sample' AND Time > {reader.now - states.AT_MOST})"
     )
 
 

@@ -26,6 +26,7 @@ from condor_joblens.hub.web.bands import band
 from condor_joblens.hub.web.desk import desk
 from condor_joblens.hub.web.firing_reads import red_firings
 from condor_joblens.hub.web.health import duration, moment, size, span
+from condor_joblens.hub.web.live_snapshots import Snapshot
 from condor_joblens.hub.web.logins import begin_session, login_of_session, login_page
 from condor_joblens.hub.web.peers import PEER
 from condor_joblens.hub.web.people import Person
@@ -100,10 +101,16 @@ class View:
 
     backs_off: bool = False  # over all runs: asked less often while it is left open
 
+    is_of_live: bool = False
+    """At a large site, of live runs as they were half a minute ago at most (live_snapshots.py)."""
+
     def found(self, viewer: Person, asked: Any) -> Any:
         """Shared with all who see the same. Raises JobLensError."""
         question = (self.name, viewer.scope, self.of_store(asked))
-        return _asked(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer), self.backs_off)
+        return self._answer(question, viewer, lambda reader: self.find(reader, asked), self._stamp(viewer))
+
+    def _answer(self, question: Hashable, viewer: Person, find: Callable[[Reader], Any], stamp: Hashable = None) -> Any:
+        return _asked(question, viewer, find, stamp, backs_off=self.backs_off, is_of_live=self.is_of_live)
 
     def _stamp(self, viewer: Person) -> Hashable:
         """None: what is found may be another any time. Raises JobLensError."""
@@ -114,7 +121,7 @@ class View:
         whole = self.whole
         if whole is None:
             return self.found(viewer, asked)
-        return _asked(("whole", self.name, viewer.scope, asked), viewer, lambda reader: whole(reader, asked))
+        return self._answer(("whole", self.name, viewer.scope, asked), viewer, lambda reader: whole(reader, asked))
 
     def part(self, viewer: Person, asked: Any) -> str | None:
         """What is renewed of the page, as HTML. Raises JobLensError."""
@@ -166,7 +173,7 @@ class View:
         try:
             asked = self.asked(request.GET, **words)
             question = ("table", self.name, request.viewer.scope, asked)
-            return made(_asked(question, request.viewer, lambda reader: table(reader, asked)))
+            return made(self._answer(question, request.viewer, lambda reader: table(reader, asked)))
         except JobLensError as error:
             why, status = why_not(error)
             return HttpResponse(why, status=status, content_type="text/plain; charset=utf-8")
@@ -202,13 +209,23 @@ class View:
 
 
 def _asked(
-    question: Hashable, viewer: Person, find: Callable[[Reader], Any], stamp: Hashable = None, backs_off: bool = False
+    question: Hashable,
+    viewer: Person,
+    find: Callable[[Reader], Any],
+    stamp: Hashable = None,
+    *,
+    backs_off: bool = False,
+    is_of_live: bool = False,
 ) -> Any:
     """In the viewer's share of the store's time, and for all who see the same. Raises JobLensError."""
 
     def ask() -> Any:
         store = desk().store.until(time.monotonic() + ANSWER_SECONDS)
-        return desk().shares.take(viewer.name, lambda: find(Reader(store, viewer)))
+
+        def found(snapshot: Snapshot | None = None) -> Any:
+            return find(Reader(store, viewer, snapshot=snapshot))
+
+        return desk().shares.take(viewer.name, lambda: desk().snapshots.answered(found) if is_of_live else found())
 
     return desk().shared.get(question, ask, stamp, backs_off=backs_off)
 
@@ -660,7 +677,9 @@ def dressed_life(life: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**step, "when": span(step["time"], step["time"])} for step in life]
 
 
-SITE = View("site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site, backs_off=True)
+SITE = View(
+    "site", lambda asked: None, lambda reader, asked: _find_site(reader), _dress_site, backs_off=True, is_of_live=True
+)
 JOBS = View(
     "jobs",
     asked_jobs,
@@ -668,6 +687,7 @@ JOBS = View(
     _dress_jobs,
     table=lambda reader, asked: asked.find(reader, MOST_ROWS)["jobs"],
     backs_off=True,
+    is_of_live=True,
 )
 JOB = View("job", _asked_job, _find_job, _dress_job, _whole_job)
 
