@@ -261,7 +261,7 @@ def post(begin: int, count: int, each: int = 1, minutes: int = 0, later: int = 0
     rows["level"], rows["executable"], rows["slot"] = b"basic", b"reconstruct", b"slot1_1"
     now = int(time.time()) - 60 * minutes
     for place in range(count):
-        name = f"ap{begin % 7}.example.org#{begin + place}.0#1700000000"
+        name = name_of(begin + place)
         rows["global_job_id"][place], rows["run"][place] = name, f"{name}#1"
         rows["job_id"][place], rows["owner"][place] = f"{begin + place}.0", f"user{(begin + place) % OWNERS}"
         rows["accounting_group"][place] = f"group{(begin + place) % GROUPS}.physics"

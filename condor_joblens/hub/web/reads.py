@@ -540,13 +540,41 @@ class Reader:
 
         columns: names of the store's columns, from its table; where, order: conditions with the parameters `values`.
         """
+        return self._runs(columns, f"{LATEST.name} FINAL WHERE {self.scope} AND {where}", order, most, values)
+
+    def newest(self, run: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """The same of one run: none or one.
+
+        Without FINAL, which reads all columns of each part that may have the run. Only the newest row's are read.
+        """
+        found = self.of_run(
+            run,
+            lambda where, values: self.ask(
+                f"SELECT {', '.join(_KEY)}, max(Version) AS Newest, argMax({self.scope}, Version) AS IsHis "
+                f"FROM {LATEST.name} WHERE {where} GROUP BY {', '.join(_KEY)} HAVING IsHis "
+                "ORDER BY argMax(RunNumber, Version) DESC LIMIT 1",
+                **values,
+            ),
+        )
+        if not found:
+            return []
+        job, name, node, version = (found[0][column] for column in (*_KEY, "Newest"))
+        # a newer one may have come meanwhile, and the other be gone
+        where = " AND ".join(f"{column} = {{key{place}:String}}" for place, column in enumerate(_KEY))
+        where += f" AND Version >= {int(version)} AND {self.scope}"
+        values = {"key0": job, "key1": name, "key2": node}
+        return self._runs(columns, f"{LATEST.name} WHERE {where}", "Version DESC", 1, values)
+
+    def _runs(
+        self, columns: Sequence[str], source: str, order: str, most: int, values: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """source: the table, and which of its rows."""
         counts = Counter(name.partition(".")[0] for name in columns)
         # elements of a group take as long as the whole of it, each, and more where no row has it
         heads = dict.fromkeys(head if counts[head := name.partition(".")[0]] > _FEW else name for name in columns)
         named = ", ".join(f"{name} AS c{place}" for place, name in enumerate(heads))
         rows = self.ask(
-            f"SELECT {self._columns()}, {named} FROM latest FINAL WHERE {self.scope} AND {where} ORDER BY {order} "
-            f"LIMIT 1 BY Run LIMIT {most}",
+            f"SELECT {self._columns()}, {named} FROM {source} ORDER BY {order} LIMIT 1 BY Run LIMIT {most}",
             **values,
         )
         self._add_exit_codes(rows)

@@ -102,7 +102,8 @@ class View:
     backs_off: bool = False  # over all runs: asked less often while it is left open
 
     is_of_live: bool = False
-    """At a large site, of live runs as they were half a minute ago at most (live_snapshots.py)."""
+    """At a large site, of live runs as they were half a minute ago at most (live_snapshots.py). As long as there is no
+    newer snapshot, it is not asked anew."""
 
     def found(self, viewer: Person, asked: Any) -> Any:
         """Shared with all who see the same. Raises JobLensError."""
@@ -114,6 +115,8 @@ class View:
 
     def _stamp(self, viewer: Person) -> Hashable:
         """None: what is found may be another any time. Raises JobLensError."""
+        if self.is_of_live:
+            return desk().snapshots.newest()
         return None if self.stamp is None else _asked(("stamp", self.name), viewer, self.stamp)
 
     def found_whole(self, viewer: Person, asked: Any) -> Any:

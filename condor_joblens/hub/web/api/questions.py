@@ -55,7 +55,7 @@ def jobs(reader: Reader, asked: Asked) -> dict[str, Any]:
 def job(reader: Reader, asked: Asked) -> dict[str, Any] | None:
     """The newest record of one run, with all that the viewer may see of it."""
     columns = asked["columns"] or tuple(COLUMNS)
-    rows = reader.of_run(asked["run"], lambda where, values: reader.runs(columns, where, "RunNumber DESC", 1, values))
+    rows = reader.newest(asked["run"], columns)
     return {"job": rows[0], "time": reader.now} if rows else None
 
 
