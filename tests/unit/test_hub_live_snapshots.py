@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from condor_joblens.hub.store.client import StoreGone, StoreNoTable, StoreUnfit
+from condor_joblens.hub.store.client import StoreGone, StoreNoTable, StoreTooMuch, StoreUnfit
 from condor_joblens.hub.store.schema import SNAPSHOTS
 from condor_joblens.hub.web import live_snapshots
-from condor_joblens.hub.web.live_snapshots import LATE_SECONDS, MOST_SECONDS, WITHOUT_SECONDS, LiveSnapshots, Snapshot
+from condor_joblens.hub.web.live_snapshots import (
+    LATE_SECONDS,
+    MOST_SECONDS,
+    TOO_MUCH_SECONDS,
+    WITHOUT_SECONDS,
+    LiveSnapshots,
+    Snapshot,
+)
 
 
 class Said:
@@ -95,14 +102,15 @@ def test_what_is_not_known_to_be_left_stays() -> None:
     assert old not in store.there and {new, other} < store.there
 
 
-def test_a_store_that_refuses_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("error", [StoreUnfit("it may not create tables"), StoreTooMuch("it takes too long")])
+def test_a_store_that_refuses_is_named_once(capsys: pytest.CaptureFixture[str], error: Exception) -> None:
     store = Said()
-    store.error = StoreUnfit("it may not create tables")
+    store.error = error
     snapshots = of(store)
-    assert [snapshots.renew() for _ in range(3)] == [WITHOUT_SECONDS] * 3
-    assert capsys.readouterr().err.count("it may not create tables") == 1
+    assert [snapshots.renew() for _ in range(3)] == [TOO_MUCH_SECONDS] * 3
+    assert capsys.readouterr().err.count(str(error)) == 1
     store.error = StoreGone("it is away")
-    snapshots.renew()
+    assert snapshots.renew() == WITHOUT_SECONDS
     assert not capsys.readouterr().err and snapshots.newest() is None
 
 

@@ -273,6 +273,9 @@ SNAPSHOTS = "live_snapshot_"
 """How names of passing tables begin, which are in memory (hub/web/live_snapshots.py). Then come the seconds since the
 epoch and something random. No backup has these tables."""
 
+SNAPSHOT_SECONDS = 15
+"""That one may take."""
+
 
 def snapshot_of_live(name: str, since: float) -> str:
     """The statement that makes one: of each run in LIVE that has not ended, the newest record since then.
@@ -282,7 +285,7 @@ def snapshot_of_live(name: str, since: float) -> str:
     more = ", ".join(f"{how} AS `{column}`" for column, how in _COUNTED.items() if column not in LIVE.columns)
     return (
         f"CREATE TABLE {name} ENGINE = Memory AS SELECT *, {more} FROM {LIVE.name} FINAL "
-        f"WHERE Type = 'sample' AND Time > {since}"
+        f"WHERE Type = 'sample' AND Time > {since} SETTINGS max_execution_time = {SNAPSHOT_SECONDS}"
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from condor_joblens.common.errors import JobLensError
-from condor_joblens.hub.store.client import Store, StoreNoTable, StoreUnfit
+from condor_joblens.hub.store.client import Store, StoreNoTable, StoreTooMuch, StoreUnfit
 from condor_joblens.hub.store.schema import LIVE, SNAPSHOTS, snapshot_of_live
 from condor_joblens.hub.web.states import AT_MOST
 
@@ -41,6 +41,9 @@ FIRST_SECONDS = 1.0
 
 WITHOUT_SECONDS = 60.0
 """Until it is looked again whether one would pay, or can be made."""
+
+TOO_MUCH_SECONDS = 600.0
+"""The same after one that took more than it may."""
 
 _DROP_SECONDS = 5.0
 """For which the former one is there still: an answer asks several questions."""
@@ -125,10 +128,11 @@ class LiveSnapshots:
         try:
             made, took = self._made()
         except JobLensError as error:
-            if isinstance(error, StoreUnfit) and str(error) != self._said:  # all others are told to who asks, too
+            is_for_long = isinstance(error, (StoreUnfit, StoreTooMuch))
+            if is_for_long and str(error) != self._said:  # all others are told to who asks, too
                 self._said = str(error)
                 print(f"joblens-hub: pages over all runs go without a snapshot: {error}", file=sys.stderr, flush=True)
-            return WITHOUT_SECONDS
+            return TOO_MUCH_SECONDS if is_for_long else WITHOUT_SECONDS
         serves = max(SHARE * took, min(OFTEN * took, MOST_SECONDS), 1.0) if made else WITHOUT_SECONDS
         with self._lock:
             former, self._newest = self._newest, made
