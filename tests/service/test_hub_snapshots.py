@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import Hub
-from sinks import deliver, make, runs
+from hub_server import STAFF, Hub, ask
+from sinks import deliver, make, runs, until
 
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.hub.store.client import Store, StoreNoTable, socket_of
@@ -46,7 +46,13 @@ RUNS, PAGE = 60, 7
 
 @pytest.fixture(scope="module")
 def hub(folder: Path, server: Any) -> Iterator[Hub]:
-    with server(Hub, folder / "snapshots") as started:
+    made = server(Hub, folder / "snapshots")
+    constants = made.folder / "program/condor_joblens/hub/web/live_snapshots.py"
+    text = constants.read_text()
+    assert "LEAST_ROWS = 20_000" in text
+    constants.write_text(text.replace("LEAST_ROWS = 20_000", f"LEAST_ROWS = {RUNS}"))
+    made.people.write_text(STAFF)
+    with made as started:
         send(started, 0, 1)
         send(started, 0, 2)
         yield started
@@ -208,3 +214,21 @@ def test_who_is_forgotten_is_in_none(hub: Hub) -> None:
     assert tables(hub) == set()
     with pytest.raises(StoreNoTable):
         Reader(store(hub), people()[3], snapshot=snapshot).jobs()
+
+
+def test_pages_say_of_which_moment_they_are_and_outlive_the_store(hub: Hub) -> None:
+    def jobs(sort: str = "-memory") -> dict[str, Any]:
+        status, answer, text = ask(hub, "adam", "/jobs.json", sort=sort)
+        return dict(answer) if status == 200 else {"error": text}
+
+    until(lambda: "snapshot_time" in jobs(), "a snapshot")
+    by_tables = Reader(store(hub), people()[3]).jobs(sort="-memory")
+    found = jobs()
+    assert [row["Run"] for row in found["jobs"]] == [row["Run"] for row in by_tables["jobs"]]
+    assert found["time"] == found["snapshot_time"] <= time.time() and found["count"] == by_tables["count"]
+    for path in ("/", "/jobs", "/nodes", "/node/node1", "/servers", f"/servers/{SERVER}", "/leaks", "/scatter"):
+        assert "Live runs are those of" in ask(hub, "adam", path)[2], path
+    assert "snapshot_time" not in ask(hub, "adam", "/api/v1/jobs")[2]
+    assert hub.kill_one("store")
+    until(lambda: "error" not in jobs("memory"), "the store")
+    assert jobs("memory")["count"] == by_tables["count"], "a table of memory has no rows then"

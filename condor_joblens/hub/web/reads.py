@@ -215,6 +215,11 @@ class Reader:
         return self._snapshot.source if self._snapshot else f"{LIVE_SERVERS.name} FINAL"
 
     @property
+    def is_of_snapshot(self) -> bool:
+        """Whether live runs are as they were at its moment."""
+        return self._snapshot is not None
+
+    @property
     def tells_each_once(self) -> bool:
         """Whether these surely have no run of which two nodes tell."""
         return self._snapshot is not None and self._snapshot.is_unique

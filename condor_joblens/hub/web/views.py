@@ -66,6 +66,9 @@ ARTIFACTS = {
 MOST_ROWS = 5000
 """Of jobs as CSV."""
 
+SNAPSHOT_TIME = "snapshot_time"
+"""In JSON, if live runs are as they were a moment ago: of which, epoch seconds."""
+
 _STATES = (*STATES, *queue.QUEUE_STATES)
 """What the page of jobs can be asked for by: states of runs, and those of jobs in the queue."""
 
@@ -131,7 +134,13 @@ class View:
 
         def rendered() -> str | None:
             found = self.found(viewer, asked)
-            return None if found is None else render_to_string(f"{self.name}_part.html", self.dress(asked, found))
+            if found is None:
+                return None
+            whole = str(render_to_string(f"{self.name}_part.html", self.dress(asked, found)))
+            if SNAPSHOT_TIME in found:
+                when = span(found[SNAPSHOT_TIME], found[SNAPSHOT_TIME])
+                whole += render_to_string("snapshot_part.html", {"when": when})
+            return whole
 
         question = ("part", self.name, viewer.scope, asked)
         return desk().shared.get(question, rendered, self._stamp(viewer), backs_off=self.backs_off)
@@ -226,11 +235,19 @@ def _asked(
         store = desk().store.until(time.monotonic() + ANSWER_SECONDS)
 
         def found(snapshot: Snapshot | None = None) -> Any:
-            return find(Reader(store, viewer, snapshot=snapshot))
+            reader = Reader(store, viewer, snapshot=snapshot)
+            return _with_moment(reader, find(reader))
 
         return desk().shares.take(viewer.name, lambda: desk().snapshots.answered(found) if is_of_live else found())
 
     return desk().shared.get(question, ask, stamp, backs_off=backs_off)
+
+
+def _with_moment(reader: Reader, found: T) -> T:
+    """With that of its snapshot, if it has one, and what is found is no list of rows."""
+    if reader.is_of_snapshot and isinstance(found, dict):
+        found[SNAPSHOT_TIME] = reader.now
+    return found
 
 
 def csv_answer(rows: list[dict[str, Any]], name: str) -> HttpResponse:
@@ -670,7 +687,8 @@ def _dressed_charts(asked: _Job, url: str) -> dict[str, Any]:
 def _find_site(reader: Reader) -> dict[str, Any]:
     def shared(name: str, ask: Callable[[], T], stamp: Hashable = None) -> T:
         """A page of that name has the same: the question is asked once for both."""
-        return desk().shared.get((name, reader.viewer_scope, None), ask, stamp, backs_off=True)
+        question = (name, reader.viewer_scope, None)
+        return desk().shared.get(question, lambda: _with_moment(reader, ask()), stamp, backs_off=True)
 
     return {**site(reader, shared), "red": red_firings(reader), "queue": queue.sums(reader)}
 
