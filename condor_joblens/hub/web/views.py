@@ -105,7 +105,7 @@ class View:
     backs_off: bool = False  # over all runs: asked less often while it is left open
 
     is_of_live: bool = False
-    """At a large site, of live runs as they were half a minute ago at most (live_snapshots.py). As long as there is no
+    """At a large site, of live runs as they were a moment ago (live_snapshots.py). As long as there is no
     newer snapshot, it is not asked anew."""
 
     def found(self, viewer: Person, asked: Any) -> Any:
