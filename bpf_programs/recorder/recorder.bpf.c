@@ -152,7 +152,7 @@ static __always_inline void keep_peer(struct recorded *record, struct sock *sk)
 	}
 }
 
-/* The socket of a connection that did not come about, if the call is the question for its error. */
+/* The socket of a connection that did not come about, whose error the call has asked for. */
 static __always_inline struct sock *unconnected_socket(struct task_struct *task, struct pt_regs *regs)
 {
 	struct socket *socket;
@@ -160,8 +160,6 @@ static __always_inline struct sock *unconnected_socket(struct task_struct *task,
 	struct sock *sk;
 	u16 family;
 
-	if (ARGUMENT_1(regs) != SOL_SOCKET || ARGUMENT_2(regs) != SO_ERROR)
-		return 0;
 	file = file_of(task, ARGUMENT_0(regs));
 	/* another thread may have put something else there */
 	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
@@ -220,9 +218,19 @@ static __always_inline u16 kind_of_success(u64 call, u32 kind, u64 result)
 	return kind == FORKS && result ? RECORDED_FORK : 0;
 }
 
-static __always_inline bool is_of_interest(u64 call, u32 kind, u64 result)
+/* Whether the call asks for the error of a socket, which is told once. */
+static __always_inline bool asks_for_error(u64 call, struct pt_regs *regs)
 {
-	return call == NUMBER_GETSOCKOPT || kind_of_success(call, kind, result);
+	return call == NUMBER_GETSOCKOPT && ARGUMENT_1(regs) == SOL_SOCKET && ARGUMENT_2(regs) == SO_ERROR;
+}
+
+/* By what the hook is given alone. Most calls of the node are no events: whose they are need not be known, and each
+ * helper that is called takes as long as all of this, or several times as long. */
+static __always_inline bool may_be_event(struct pt_regs *regs, u64 call, u32 kind, long result)
+{
+	if ((u64)result >= (u64)-MAX_ERRNO)
+		return is_failure(call, kind, -result);
+	return kind_of_success(call, kind, result) || asks_for_error(call, regs);
 }
 
 /* A program that has not waited for its connection learns of its end by SO_ERROR, which tells it once. */
@@ -253,9 +261,11 @@ static __always_inline void call_succeeded(struct recorded_job *job, struct task
 	struct recorded *record;
 	u64 number;
 
-	if (call == NUMBER_GETSOCKOPT)
+	if (!recorded_kind) {
 		connection_refused(job, task, regs);
-	if (!recorded_kind || !may_be_told(task, job))
+		return;
+	}
+	if (!may_be_told(task, job))
 		return;
 	record = take_place(job, RING_FREQUENT, &number);
 	if (!record)
@@ -297,24 +307,19 @@ static __always_inline u32 remembered_slot(struct task_struct *task)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(jl_rec_call, struct pt_regs *regs, long result)
 {
+	u64 call = CALL_NUMBER(regs);
+	u32 kind = call < CALLS ? constants.calls[call] & 0xf : NONE;
+
+	if (!may_be_event(regs, call, kind, result) || IS_32_BIT(regs))
+		return 0;
+
 	struct task_struct *task = bpf_get_current_task_btf();
 	u32 slot = remembered_slot(task);
 	struct recorded_job *job = job_of(slot);
 
-	if (!job || IS_32_BIT(regs))
+	if (!job || !is_jobs(slot, task->tgid))
 		return 0;
-
-	u64 call = CALL_NUMBER(regs);
-	u32 kind = call < CALLS ? constants.calls[call] & 0xf : NONE;
-	bool has_failed = (u64)result >= (u64)-MAX_ERRNO;
-
-	if (kind == NONE && (!has_failed || call >= CALLS))
-		return 0;
-	if (has_failed ? !is_failure(call, kind, -result) : !is_of_interest(call, kind, result))
-		return 0;
-	if (!is_jobs(slot, task->tgid))
-		return 0;
-	if (has_failed)
+	if ((u64)result >= (u64)-MAX_ERRNO)
 		call_failed(job, task, regs, call, kind, -result);
 	else
 		call_succeeded(job, task, regs, call, kind, result);
