@@ -5,7 +5,15 @@
  * of its own. At the entry and at an exit the stack pointer is where the return address lies, so who reads this can put
  * the two together.
  */
+#define RING_BYTES (1 << 12)	/* for what wakes the reader; its hits come another way */
 #include "traced.bpf.h"
+
+/* Hits are written into memory that their reader maps: to have the kernel's own ring keep a place and let it go takes as
+ * long as the rest of a short hit. */
+MAPPED_ARRAY(jl_told, struct traced_ring);
+
+/* So often another CPU may get the place that a hit was to have. It has no other place for so long that it is lost. */
+enum { MOST_ATTEMPTS = 32 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -55,6 +63,35 @@ static __always_inline void read_texts(struct traced_texts *told, u32 wanted)
 	}
 }
 
+/* A place for a hit of so many bytes, with its texts, until `publish`; null if the reader has not made room. */
+static __always_inline struct traced_record *new_record(const u32 bytes)
+{
+	const u64 whole = sizeof(u64) + bytes;
+	u32 zero = 0;
+	struct traced_ring *ring = bpf_map_lookup_elem(&jl_told, &zero);
+
+	_Static_assert(sizeof(struct traced_record) <= sizeof(ring->records) - TRACED_RING_BYTES, "no room behind the ring");
+	_Static_assert(TRACED_SHORT_BYTES % 8 == 0 && sizeof(struct traced_hit) % 8 == 0, "records are in eights");
+	if (!ring)
+		return 0;
+	for (u32 attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+		u64 given = *(volatile u64 *)&ring->given;
+
+		if (given + whole - *(volatile u64 *)&ring->taken > TRACED_RING_BYTES)
+			return 0;
+		if (__sync_val_compare_and_swap(&ring->given, given, given + whole) == given)
+			return (void *)(ring->records + (given & (TRACED_RING_BYTES - 8)));
+	}
+	return 0;
+}
+
+/* What was written before is seen by who sees the size. x86-64 stores in order, and no other machine has this program. */
+static __always_inline void publish(struct traced_record *record, const u32 bytes)
+{
+	barrier();
+	*(volatile u64 *)&record->bytes = sizeof(u64) + bytes;
+}
+
 /* What the registers hold; the verifier wants each word read at a place of its own. */
 static __always_inline void keep_registers(struct traced_hit *hit, volatile u64 *context, bool has_arguments)
 {
@@ -75,30 +112,33 @@ static __always_inline bool tell_with_texts(struct traced_function *function, st
 					    struct traced_point *point, struct traced_function *all, u64 now,
 					    volatile u64 *context)
 {
-	/* not in a map: a task that is preempted here would find another's */
-	struct traced_texts told = {};
+	struct traced_record *record = new_record(sizeof(struct traced_texts));
 
-	describe(&told.hit, task, point, all, now);
-	keep_registers(&told.hit, context, true);
-	read_texts(&told, function->texts);
-	return !bpf_ringbuf_output(&jl_hits, &told, sizeof(told), BPF_RB_NO_WAKEUP);
+	if (!record)
+		return false;
+	describe(&record->told.hit, task, point, all, now);
+	keep_registers(&record->told.hit, context, true);
+	read_texts(&record->told, function->texts);
+	publish(record, sizeof(struct traced_texts));
+	return true;
 }
 
-/* A hit without texts is written where it is read: most are such, and each copy and each cache line takes time. */
 static __always_inline bool tell(const u32 bytes, struct task_struct *task, struct traced_point *point,
 				 struct traced_function *all, u64 now, bool is_off,
 				 volatile u64 *context)
 {
-	struct traced_hit *hit = bpf_ringbuf_reserve(&jl_hits, bytes, 0);
+	struct traced_record *record = new_record(bytes);
 
-	if (!hit)
-		return false;
-	describe(hit, task, point, all, now);
-	keep_registers(hit, context, bytes > TRACED_SHORT_BYTES);
+	if (record) {
+		describe(&record->told.hit, task, point, all, now);
+		keep_registers(&record->told.hit, context, bytes > TRACED_SHORT_BYTES);
+		if (is_off)
+			record->told.hit.kind = TRACED_OFF;
+		publish(record, bytes);
+	}
 	if (is_off)
-		hit->kind = TRACED_OFF;
-	bpf_ringbuf_submit(hit, is_off ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
-	return true;
+		bpf_ringbuf_output(&jl_hits, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
+	return record;
 }
 
 /* The flight recorder has it too: in the kernel, so that it is there whatever ends the job. */

@@ -85,6 +85,24 @@ struct traced_texts {
 	char text[2][64];
 };
 
+/* How a hit lies in the ring of calls. What follows it begins behind the bytes that it has. */
+struct traced_record {
+	__u64 bytes;	/* all of it, in eights; 0: it is being written */
+	struct traced_texts told;	/* or less */
+};
+
+/* Hits of functions until they are taken. Both counts go on for ever. A record lies where the first of its bytes belongs,
+ * and is never cut in two: so the last one may go beyond the ring's end. Who has taken it sets it to 0. */
+struct traced_ring {
+	__u64 given;	/* bytes of all records that were begun */
+	__u64 unused[7];	/* a cache line each: others write what is below */
+	__u64 taken;	/* of those that are not needed any more */
+	__u64 unused_too[7];
+	char records[1048832];	/* TRACED_RING_BYTES, and what the last one may need more */
+};
+
+enum { TRACED_RING_BYTES = 1048576 };
+
 enum { TRACED_WORDS = 32, TRACED_SCRIPT_BYTES = 96, TRACED_LINE_BYTES = 384, TRACED_WORD_BYTES = 256 };
 
 /* Variables of a bash: how far from the probe of TRACED_COMMAND; 0: this bash has none of that name. */

@@ -123,7 +123,8 @@ int bpf_raw_tracepoint_open(const char *name, int program);
 int run_at_clock(int program, int clock);
 int attach_to_functions(int program, const char *path, const uint64_t *offsets, const uint64_t *cookies, uint32_t count,
     uint32_t pid);
-size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room);
+void pass_all(struct ring *ring);
+size_t take_hits(struct traced_ring *told, struct traced_texts *hits, size_t room);
 size_t take_throws(struct ring *ring, struct traced_throw *throws, size_t room);
 size_t take_commands(struct ring *ring, struct traced_command *commands, size_t room);
 uintptr_t trial_address(void);

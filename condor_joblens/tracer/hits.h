@@ -5,22 +5,26 @@
 #ifndef JOBLENS_HITS_H
 #define JOBLENS_HITS_H
 
-_Static_assert(sizeof(struct traced_texts) + RECORD_HEAD <= 4096, "a hit can reach beyond the page that is mapped again");
-
 _Static_assert(TRACED_SHORT_BYTES == offsetof(struct traced_hit, values) + sizeof(uint64_t), "a short hit has one value");
 
-/* Those that are in the ring, as far as there is room; returns how many. What one does not have is 0. */
-static size_t take_hits(struct ring *ring, struct traced_texts *hits, size_t room)
+/* Those of functions that were told so far, as far as there is room; returns how many. What one does not have is 0. */
+static size_t take_hits(struct traced_ring *told, struct traced_texts *hits, size_t room)
 {
-	const void *record;
-	size_t count = 0, size;
+	const size_t head = offsetof(struct traced_record, told), least = head + TRACED_SHORT_BYTES;
+	uint64_t at = told->taken, bytes;
+	size_t count = 0;
 
-	while (count < room && (record = oldest_record(ring, &size))) {
-		if (size >= TRACED_SHORT_BYTES && size <= sizeof(struct traced_texts)) {
-			memset(&hits[count], 0, sizeof(hits[count]));
-			memcpy(&hits[count++], record, size);
-		}
-		pass_record(ring, size);
+	while (count < room && at != __atomic_load_n(&told->given, __ATOMIC_ACQUIRE)) {
+		struct traced_record *record = (void *)(told->records + (at & (TRACED_RING_BYTES - 8)));
+
+		bytes = __atomic_load_n(&record->bytes, __ATOMIC_ACQUIRE);
+		if (bytes < least || bytes > sizeof(*record))	/* 0: somebody is writing it */
+			break;
+		memset(&hits[count], 0, sizeof(hits[count]));
+		memcpy(&hits[count++], &record->told, bytes - head);
+		memset(record, 0, bytes);
+		at += bytes;
+		__atomic_store_n(&told->taken, at, __ATOMIC_RELEASE);
 	}
 	return count;
 }

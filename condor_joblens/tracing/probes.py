@@ -48,6 +48,9 @@ MOST_LINKS = 1000
 TRIAL_HITS, TRIALS = 200, 5
 MOST_FUNCTIONS = 32  # TRACED_FUNCTIONS
 MOST_POINTS = 4096  # TRACED_POINTS
+MOST_TAKEN = lib.TRACED_RING_BYTES // lib.TRACED_SHORT_BYTES
+"""Hits at a time: more than the ring can have."""
+
 ALL = 1 << 62
 CALLS, THROWS, COMMANDS = "calls", "throws", "commands"
 """Programs for the kernel, by the names of their files."""
@@ -113,6 +116,7 @@ class Probes:
         self._ring = lib.map_ring_for(self._ring_map, lib.THROW_PAGES if of == THROWS else 1)
         if self._ring == ffi.NULL:
             raise JobLensError(f"the ring of hits can't be mapped: {os.strerror(ffi.errno)}")
+        self._told = _mapped(maps.get("jl_told", -1), "traced_ring")
         record, room = _RECORDS[of]
         self._hits = ffi.new(f"struct {record}[]", room)
         self._count = self._point_count = 0
@@ -127,7 +131,7 @@ class Probes:
             raise JobLensError(f"the kernel refuses the job's cgroup: {os.strerror(ffi.errno)}")
 
     def fileno(self) -> int:
-        """Readable when a function has been switched off, or the ring fills."""
+        """Readable when a function has been switched off; of throws and commands, also if there are any."""
         return int(self._ring_map)
 
     # -- a trial on ourselves -------------------------------------------------------------------------------
@@ -318,8 +322,14 @@ class Probes:
     # -- what is told ---------------------------------------------------------------------------------------
 
     def take(self) -> list[Hit]:
-        """What was hit since it was last asked, in the order in which it was."""
-        return [self._hit(self._hits[at]) for at in range(self._taken())]
+        """What was hit since it was last asked, in the order in which it was: all that its ring has room for."""
+        found: list[Hit] = []
+        for _ in range(MOST_TAKEN // len(self._hits)):
+            count = self._taken()
+            found += [self._hit(self._hits[at]) for at in range(count)]
+            if count < len(self._hits):
+                break
+        return found
 
     def take_throws(self) -> list[tuple[Hit, Throw]]:
         """The same of throws."""
@@ -359,7 +369,10 @@ class Probes:
         return found
 
     def _taken(self) -> int:
-        take = {CALLS: lib.take_hits, THROWS: lib.take_throws, COMMANDS: lib.take_commands}[self._of]
+        if self._told is not None:
+            lib.pass_all(self._ring)
+            return int(lib.take_hits(self._told, self._hits, len(self._hits)))
+        take = {THROWS: lib.take_throws, COMMANDS: lib.take_commands}[self._of]
         return int(take(self._ring, self._hits, len(self._hits)))
 
     def _hit(self, told: Any) -> Hit:
