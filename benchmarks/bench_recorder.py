@@ -2,8 +2,9 @@
 """What the flight recorder costs a call of a job at level trace, and joblensd; how soon last events are safe and out.
 
 Calls are measured in turn in one run: without programs, with an empty one at the end of calls, recorded ones, and those
-of a neighbour. What is compared lies close together in time, and the median over all rounds counts. joblensd's part is
-CPU time of this process, with the node of the unit tests: rings, rows and copies are real.
+of a neighbour. Opens also with a program that only asks the kernel what no record can lack: who, when, and the path.
+What is compared lies close together in time, and the median over all rounds counts. joblensd's part is CPU time of this
+process, with the node of the unit tests: rings, rows and copies are real.
 
     bench_recorder.py [--rounds N]        as root, after `make build`
 """
@@ -30,7 +31,7 @@ sys.path[:0] = [str(folder) for folder in FOLDERS]
 
 import pytest  # noqa: E402
 from agent_node import Made, make  # noqa: E402
-from bench_syscalls import Bench, Rounds  # noqa: E402
+from bench_syscalls import MODES, Bench, Empty, Rounds  # noqa: E402
 from ground import Cgroup, Slot, on_ground, until  # noqa: E402
 from results import Section, verdict  # noqa: E402
 
@@ -54,6 +55,7 @@ CALLS = (
     ("failed open, an event with its path", ("open", "100", "3000", "/nowhere/at all"), 120.0),
     ("open and close of a file, one event with its path", ("open", "100", "3000", "/etc/hostname"), 120.0),
 )
+ASKING = "asking"
 STORM = (
     "import os, sys, time\n"
     "events, pause = int(sys.argv[1]), float(sys.argv[2])\n"
@@ -69,10 +71,15 @@ class RecorderBench(Bench):
     def __init__(self, tracer: Tracer, recorded: Cgroup, neighbour: Cgroup, folder: Path) -> None:
         super().__init__(tracer, recorded, neighbour, folder)
         self.hooks = ("empty_exit",)
+        self.asking = Empty(folder, "asking")
 
     @contextlib.contextmanager
     def mode(self, name: str) -> Iterator[Cgroup]:
         """The kernel as `name` has it; the cgroup in which to measure."""
+        if name == ASKING:
+            with self.asking.attached(("asking_exit",)):
+                yield self.jobs["unwatched"]
+            return
         if name not in self.jobs:
             with super().mode(name) as present:
                 yield present
@@ -110,12 +117,16 @@ def of_calls(section: Section, rounds: int, folder: Path) -> None:
         with on_ground(f"joblens-bench-{os.getpid()}") as ground:
             bench = RecorderBench(ground.tracer, ground.slot("condor_slot1"), ground.slot("condor_slot2"), folder)
             for what, arguments, _target in CALLS:
-                took[what] += bench.each(max(1, rounds // LOADS), functools.partial(bench.nanoseconds, arguments))
-    for what, _arguments, target in CALLS:
+                modes = (*MODES, ASKING) if arguments[0] == "open" else MODES
+                nanoseconds = functools.partial(bench.nanoseconds, arguments)
+                took[what] += bench.each(max(1, rounds // LOADS), nanoseconds, modes)
+    for what, arguments, target in CALLS:
         found = took[what]
         section.add(f"{what}: without any program", found.least("none"), "ns")
         section.add(f"{what}: an empty program more", found.more("empty", "none"), "ns")
         section.add(f"{what}: a neighbour's, above the empty one", found.more("unwatched", "empty"), "ns")
+        if arguments[0] == "open":
+            section.add(f"{what}: who, when and the path alone, above the empty one", found.more(ASKING, "empty"), "ns")
         section.add(f"{what}: recorded, above the empty one", found.more("watched", "empty"), "ns", target)
 
 
@@ -232,7 +243,8 @@ def main() -> int:
         "recorder",
         "Level trace: the flight recorder",
         "Beside an empty program on the same hook, in the same run, the modes in turn; the median of the rounds. Level "
-        "trace has the programs of levels io and profile as well: they are not in it. Until somebody wants the last "
+        "trace has the programs of levels io and profile as well: they are not in it. Who, when and the path are three "
+        "helpers of the kernel, without which there is no record of an open. Until somebody wants the last "
         "events, joblensd only looks who is recorded.",
     )
     with tempfile.TemporaryDirectory(dir="/dev/shm") as path:  # as /run, where copies lie

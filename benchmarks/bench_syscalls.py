@@ -42,14 +42,14 @@ BYTES_OF_DD = 400_000
 
 
 class Empty:
-    """Programs that do nothing."""
+    """Programs that do nothing, or those of another file here."""
 
-    def __init__(self, folder: Path) -> None:
-        built = folder / "empty.bpf.o"
+    def __init__(self, folder: Path, name: str = "empty") -> None:
+        built, source = folder / f"{name}.bpf.o", CHECKOUT / "benchmarks" / f"{name}.bpf.c"
         include = ["-I", str(CHECKOUT / "bpf_programs" / "lib")]
         options = ["-O2", "-g", "-target", "bpf", "-mcpu=v2", "-D__TARGET_ARCH_x86", *include]
-        subprocess.run(["clang", *options, "-c", CHECKOUT / "benchmarks" / "empty.bpf.c", "-o", built], check=True)
-        self._object = lib.open_object(os.fsencode(built), b"empty", ffi.NULL)
+        subprocess.run(["clang", *options, "-c", source, "-o", built], check=True)
+        self._object = lib.open_object(os.fsencode(built), name.encode(), ffi.NULL)
         assert lib.bpf_object__load(self._object) == 0
 
     def switch_cost(self) -> tuple[float, int]:

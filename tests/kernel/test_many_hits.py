@@ -13,7 +13,7 @@ from condor_joblens.model.trace_spec import parse
 from condor_joblens.profiling.elf import Elf
 from condor_joblens.tracing.calls import Kind
 from condor_joblens.tracing.functions import find
-from condor_joblens.tracing.probes import ALL, Probes
+from condor_joblens.tracing.probes import ALL, LEAST_COST_NS, Probes
 
 pytestmark = [pytest.mark.guest, pytest.mark.traces]
 
@@ -21,8 +21,10 @@ CALLS, PROCESSES = 30_000, 3
 FUNCTIONS = "pushes", "marks"
 
 
-def test_no_hit_is_made_of_two_and_what_is_not_told_is_counted(slot: Slot) -> None:
+def test_no_hit_is_made_of_two_and_what_is_not_told_is_counted(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ring begins again and again. Each call has the number of those before it as its argument."""
+    # in a guest, the file of a process that has got a mount namespace since it began has another name
+    monkeypatch.setattr(Probes, "_trial", lambda self: LEAST_COST_NS)
     program = compiled("test_probed_calls", ["../../benchmarks/probed_calls.c"])
     cgroup = os.open(slot.path, os.O_RDONLY | os.O_DIRECTORY)
     file = os.open(program, os.O_RDONLY)
