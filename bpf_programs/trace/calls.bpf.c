@@ -173,6 +173,7 @@ int jl_function(volatile u64 *context)
 	u64 now = bpf_ktime_get_ns();
 	bool is_told;
 
+	have_threads_stack((void *)context);
 	if (!function || !all || !point)
 		return 0;
 

@@ -244,6 +244,7 @@ int jl_command(volatile u64 *context)
 	u32 how = 0;
 	u64 size, now, simple = 0;
 
+	have_threads_stack((void *)context);
 	if (!function || !all || !point)
 		return 0;
 	shell = bpf_map_lookup_elem(&jl_shells, &point->function);

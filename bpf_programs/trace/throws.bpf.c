@@ -54,6 +54,7 @@ int jl_throw(volatile u64 *context)
 	struct traced_function *all = all_functions(), *function = looked_at(point, task, all);
 	u64 now = bpf_ktime_get_ns();
 
+	have_threads_stack((void *)context);
 	if (!function || !all || !point)
 		return 0;
 

@@ -64,6 +64,25 @@ struct {
 	__type(value, struct traced_recorded);
 } jl_rec_last SEC(".maps");
 
+/* Nothing is ever in it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} jl_nothing SEC(".maps");
+
+/* What each program at a probe begins with. From 6.13 on, the kernel gives a program that needs 64 bytes of stack one for
+ * each CPU, and has it run there once at a time. It does not see to that at probes: a thread that is preempted in the
+ * program finds there what another one has left, and the kernel falls over a pointer of that one's. A program that may
+ * end by a tail call has the stack of its thread.
+ */
+static __always_inline void have_threads_stack(void *context)
+{
+	if (!settings.trace)	/* never */
+		bpf_tail_call(context, &jl_nothing, 0);
+}
+
 /* The probe that was hit; null if nobody knows it. */
 static __always_inline struct traced_point *point_of(void *context)
 {

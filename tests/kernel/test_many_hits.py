@@ -55,7 +55,7 @@ def test_no_hit_is_made_of_two_and_what_is_not_told_is_counted(slot: Slot, monke
                 assert hit.kind in (Kind.ENTRY, Kind.RETURN)
                 told[hit.pid, hit.function] += 1
                 if hit.kind is Kind.ENTRY:
-                    assert last.get((hit.pid, hit.function), -1) < hit.values[0] < CALLS
+                    assert last.get((hit.pid, hit.function), -1) < hit.values[0] < CALLS, (hit, last)
                     last[hit.pid, hit.function] = hit.values[0]
             if are_over and not hits:
                 break
