@@ -22,9 +22,9 @@ class Cost:
     source: str  # where the figure comes from
 
 
-RECORDER_CALL, RECORDER_EVENT = 19e-9, 150e-9
+RECORDER_CALL, RECORDER_EVENT = 2e-9, 230e-9
 """Seconds of a system call that is no event, and of one that is, for the flight recorder, beyond an empty program. They
-are those of benchmarks/results/recorder.json; another CPU had 11 and 190 ns."""
+are those of benchmarks/results/recorder.json. Of an event, another CPU had 150 ns."""
 
 _BASIC = 0.018e-3 / 1 + 0.23e-3 / 30 + (1e-3 + 1.5e-3) / 75
 _CALLS = SYSCALLS * 94e-9 + SWITCHES * 185e-9

@@ -495,7 +495,7 @@ def test_the_page_and_the_benchmark_have_the_same_costs_of_the_recorder() -> Non
     page = (ROOT / "docs" / "policies.md").read_text()
     row = next(line for line in page.splitlines() if line.startswith("| `trace` | + "))
     more = COSTS[Level.TRACE].cores - COSTS[Level.PROFILE].cores
-    assert f"+ {more:.4f} | {RECORDER_CALL * 1e9:.0f} ns a system call" in row
+    assert f"+ {more:.5f} | {RECORDER_CALL * 1e9:.0f} ns a system call" in row
     assert f"{RECORDER_EVENT * 1e9:.0f} ns each" in row and f"{RECORDER_CALL * 1e9:.0f} ns" in COSTS[Level.TRACE].source
     lines = json.loads((ROOT / "benchmarks" / "results" / "recorder.json").read_text())["lines"]
     found = {line["what"]: line["value"] * 1e-9 for line in lines if line["unit"] == "ns"}
