@@ -304,75 +304,68 @@ class Reader:
 
         columns: paths of metrics that each row has too, by which it can be sorted. exact: as for `chosen`.
         """
-        descending, name = sort.startswith("-"), sort.lstrip("-")
-        order = self._rank(state) if name == HEALTH else SORTS.get(name, "UpdateTime")
-        order = self._metric(name) if name in BY_PATH else order
+        name, way = sort.lstrip("-"), "DESC" if sort.startswith("-") else "ASC"
         where, values = self.chosen(words, state, exact)
-        way = "DESC" if descending else "ASC"
-        picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
-        # of what is alike the order stays while it lives, and of what is over the newest comes first
-        then = "UpdateTime DESC, Run, Node" if name == HEALTH and state not in LIVES else "Run, Node"
         table = self._table_of(name, state, exact)
-        if table != LATEST.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
-            then = "RunHash, Node"
-        # which first and how many there are, by few columns of all runs; then all columns of these
         named = ", ".join(f"{metric} AS {name}" for name, metric in _NUMBERS.items())
-        ordered = f"{order} {way} NULLS LAST, {then}"
-        question = _Question(f"{self.own} AS IsMine, {named}", where, ordered, most, page)
+        order = self._order(name, way, state, table)
+        question = _Question(f"{self.own} AS IsMine, {named}", where, order, most, page)
+        picked = [f", {self._metric(path)} AS c{place}" for place, path in enumerate(columns)]
         found, is_live = f"{self._columns()}{''.join(picked)}", _table(state, exact, *columns) == LIVE.name
         if self._snapshot and _table(state, exact, name) == LIVE.name:
-            if table == NUMBERS:
-                question = replace(question, order=self._order_of_numbers(name, way))
-            rows, count = self._of_snapshot(question, values, found if is_live else ", ".join(_KEY))
-            if not is_live:
-                rows = self._of_keys([tuple(row[name] for name in _KEY) for row in rows], found)
-        elif table != LATEST.name:
+            rows, count = self._of_snapshot(question, values, found, is_live)
+        elif table == LATEST.name:
+            rows, count = self._of_latest(question, values, found)
+        else:
             if table == NUMBERS:
                 where = self._where_of_numbers(words, state, exact)
-                ordered = self._order_of_numbers(name, way)
-                question = _Question(f"{self.own} AS IsMine", where, ordered, most, page)
+                question = replace(question, named=f"{self.own} AS IsMine", where=where)
             keys, count = self._first_live(question, values, table if table == NUMBERS else f"{table} FINAL")
-            if is_live:
-                rows = self._of_live(keys, found)
-            else:
-                names = [(row["GlobalJobId"], row["Run"], row["Node"]) for row in self._of_live(keys, ", ".join(_KEY))]
-                rows = self._of_keys(names, found)
-        else:
-            named_keys, count = self._first(question, values)
-            rows = self._of_keys([tuple(row[name] for name in _KEY) for row in named_keys], found)
+            rows = self._of_live(keys, found if is_live else ", ".join(_KEY))
+            rows = rows if is_live else self._of_keys(rows, found)
         for row in rows:
             row.update({path: row.pop(f"c{place}") for place, path in enumerate(columns)})
         self._add_exit_codes(rows)
         return {"jobs": [self._shown(row) for row in rows], "count": count, "page": page, "time": self.now}
 
-    def _order_of_numbers(self, name: str, way: str) -> str:
-        """Of runs that NUMBERS tells. name: of _LIVE_SORTS."""
-        then = "" if name in _SORTS_BY_NUMBERS else "Schedd, Job, "
-        return f"{_LIVE_SORTS[name]} {way} NULLS LAST, {then}RunHash, Node"
+    def _order(self, name: str, way: str, state: str, table: str) -> str:
+        """Of a page of runs, which `table` tells."""
+        if table == NUMBERS:
+            then = "" if name in _SORTS_BY_NUMBERS else "Schedd, Job, "
+            return f"{_LIVE_SORTS[name]} {way} NULLS LAST, {then}RunHash, Node"
+        order = self._rank(state) if name == HEALTH else SORTS.get(name, "UpdateTime")
+        order = self._metric(name) if name in BY_PATH else order
+        # of what is alike the order stays while it lives, and of what is over the newest comes first
+        then = "UpdateTime DESC, Run" if name == HEALTH and state not in LIVES else "Run"
+        if table != LATEST.name and (name in BY_PATH or name in _SORTS_BY_NUMBERS):
+            then = "RunHash"
+        return f"{order} {way} NULLS LAST, {then}, Node"
 
     def _of_snapshot(
-        self, asked: _Question, values: Mapping[str, Any], columns: str
+        self, asked: _Question, values: Mapping[str, Any], columns: str, is_live: bool
     ) -> tuple[list[dict[str, Any]], int]:
-        """Rows of a page of live runs, in order, and how many runs there are."""
+        """Rows of a page of live runs, in order, and how many runs there are. is_live: it has all of these columns."""
         assert self._snapshot is not None
         # to put all rows in order, for leaving one out of two, takes fifty times as long
         one_each = "" if self._snapshot.is_unique else "LIMIT 1 BY RunHash "
-        return self._store.ask_counted(
-            f"WITH {asked.named} SELECT {columns} FROM {self._snapshot.source} WHERE {asked.where} "
-            f"ORDER BY {asked.order} "
+        rows, count = self._store.ask_counted(
+            f"WITH {asked.named} SELECT {columns if is_live else ', '.join(_KEY)} FROM {self._snapshot.source} "
+            f"WHERE {asked.where} ORDER BY {asked.order} "
             f"{one_each}LIMIT {asked.most} OFFSET {asked.most * asked.page}",
             **values,
             **self._own_values,
         )
+        return rows if is_live else self._of_keys(rows, columns), count
 
-    def _first(self, asked: _Question, values: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
-        """A page of runs' keys in `latest`, in order, and how many runs there are."""
-        return self._store.ask_counted(
+    def _of_latest(self, asked: _Question, values: Mapping[str, Any], columns: str) -> tuple[list[dict[str, Any]], int]:
+        """The same of all runs: first which and how many there are, by few columns; then all columns of these."""
+        keys, count = self._store.ask_counted(
             f"WITH {asked.named} SELECT {', '.join(_KEY)} FROM latest FINAL WHERE {asked.where} "
             f"ORDER BY {asked.order} LIMIT 1 BY Run LIMIT {asked.most} OFFSET {asked.most * asked.page}",
             **values,
             **self._own_values,
         )
+        return self._of_keys(keys, columns), count
 
     def _table_of(self, sort: str, state: str, exact: Mapping[str, Any]) -> str:
         """The table that tells soonest which runs are chosen, and in which order."""
@@ -419,8 +412,9 @@ class Reader:
         (beyond,) = self.ask(f"WITH {asked.named} SELECT uniqExact(RunHash) AS runs {of_these}", **values)
         return [], beyond["runs"]
 
-    def _of_keys(self, keys: Sequence[Sequence[str]], columns: str) -> list[dict[str, Any]]:
-        """Rows of `latest` within his scope, in the order of these keys. columns: with Run and Node."""
+    def _of_keys(self, rows: Sequence[Mapping[str, Any]], columns: str) -> list[dict[str, Any]]:
+        """Rows of `latest` within his scope, in the order of those with its keys. columns: with Run and Node."""
+        keys = [tuple(row[name] for name in _KEY) for row in rows]
         found = {
             (row["Run"], row["Node"]): row
             for some in _portions(keys)
