@@ -59,7 +59,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("took", "serves"), [(0.001, 1.0), (0.1, 6.0), (0.3, 18.0), (0.7, MOST_SECONDS), (5.0, 50.0), (0.0, 1.0)]
+    ("took", "serves"), [(0.001, 1.0), (0.1, 12.0), (0.3, 36.0), (0.7, MOST_SECONDS), (5.0, 50.0), (0.0, 1.0)]
 )
 def test_one_serves_the_longer_the_more_it_takes(took: float, serves: float) -> None:
     store = Said(took=took)
