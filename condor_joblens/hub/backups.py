@@ -34,12 +34,12 @@ from condor_joblens.hub.store.schema import (
     READINGS_OF_SAMPLES,
     SAMPLES,
     SERVER_READINGS,
-    SNAPSHOTS,
     TOUCHED_HOURS,
     VERSION_OF_ROW,
     live_filled,
     server_readings,
 )
+from condor_joblens.hub.store.snapshots import snapshots
 
 FORMAT = 1
 """Of the folder."""
@@ -67,7 +67,7 @@ def back_up(store: Store, folder: Path, target: Path, database: Postgres | None 
     except FileExistsError:
         raise JobLensError(f"{target} is there already: name a folder that is not") from None
     about = {"format": FORMAT, "hub": __version__, "store": store.version(), "begin": time.time()}
-    passing = sorted(name for name in store.tables() if name.startswith(SNAPSHOTS))
+    passing = snapshots(store)
     but = f" EXCEPT TABLES {', '.join(passing)}" if passing else ""
     _run(store, f"BACKUP DATABASE default{but} TO File({_quoted(target / STORE)})")
     for name in _FILES:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from condor_joblens.hub.store import schema
 from condor_joblens.hub.store.client import Store
 from condor_joblens.hub.store.mutations import wait_until_done
+from condor_joblens.hub.store.snapshots import drop, snapshots
 
 _WITH_OWNER = (schema.SAMPLES, schema.JOBS, schema.LATEST, schema.LIVE, schema.LIVE_SERVERS)
 
@@ -69,9 +70,8 @@ class Forgetter:
                     self._store.change(f"ALTER TABLE {table} DELETE WHERE {where}", **self._values)
                     wait_until_done(self._store, table)
             gone.update(found)
-        for name in self._store.tables():
-            if name.startswith(schema.SNAPSHOTS):  # pages ask the tables then, until there is the next one
-                self._store.change(f"DROP TABLE IF EXISTS {name} SYNC")
+        for name in snapshots(self._store):  # pages ask the tables then, until there is the next one
+            drop(self._store, name)
         return dict(gone)
 
     def _where(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.hub.store.client import Store, StoreNoTable, StoreTooMuch, StoreUnfit
 from condor_joblens.hub.store.schema import LIVE, SNAPSHOTS, snapshot_of_live
+from condor_joblens.hub.store.snapshots import drop, snapshots
 from condor_joblens.hub.web.states import AT_MOST
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class Snapshot:
 
     @property
     def source(self) -> str:
-        """As a question's table. In a store that has begun anew it has no rows, or is gone: the question fails then."""
+        """What a query selects from. If the store has restarted, the table is empty or gone, and the query fails."""
         is_whole = f"(SELECT throwIf(count() != {self.rows}, 'a snapshot is gone') FROM {self.table}) = 0"
         return f"(SELECT * FROM {self.table} WHERE {is_whole})"
 
@@ -161,15 +162,15 @@ class LiveSnapshots:
 
     def _drop_left(self) -> None:
         """What processes have left that are no more: each name has a time. Raises JobLensError."""
-        for name in self._store.tables():
+        for name in snapshots(self._store):
             when = name.removeprefix(SNAPSHOTS).partition("_")[0]
-            if name.startswith(SNAPSHOTS) and when.isdecimal() and int(when) < time.time() - _LEFT_SECONDS:
-                self._store.change(f"DROP TABLE IF EXISTS {name} SYNC")
+            if when.isdecimal() and int(when) < time.time() - _LEFT_SECONDS:
+                drop(self._store, name)
 
     def _drop(self, one: Snapshot | None) -> None:
         if one is None:
             return
         try:
-            self._store.change(f"DROP TABLE IF EXISTS {one.table} SYNC")
+            drop(self._store, one.table)
         except JobLensError:
             return  # the next one drops it, or whoever comes later
