@@ -44,6 +44,7 @@ class Handles:
     files: CgroupFiles
     sandbox: JobSandbox | None = None
     own_name: bytes = b""  # what its own job's ad calls the run, if that is unconfirmed and nobody else is told
+    own_owner: str = ""  # and its owner
     notes: dict[str, str] = field(default_factory=dict)  # cause -> sentence, for the row's note
     cpu_before: float = 0.0  # CPU seconds of the cgroup that were an earlier job's
     counted_at_end: bytes = b""  # what the kernel had counted when its slot was found empty; else nothing

@@ -18,6 +18,9 @@ from condor_joblens.common.errors import JobLensError, UsageError, printable
 from condor_joblens.control import SOCKET, client
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact, parse_alone
 
+UNCONFIRMED = "of this job by its own ad: it was over before its startd had confirmed that"
+"""Of an artifact with a claimed run."""
+
 COLUMNS = ("NAME", "SIZE", "FROM", "TO", "TYPE")
 
 
@@ -99,6 +102,8 @@ def show(found: list[Artifact], as_json: bool) -> None:
     for number, line in enumerate(lines):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
         print(look.paint(look.fit(text), *(() if number else ("dim",))))
+    if some := [artifact.name for artifact in found if artifact.claimed_run]:
+        print(look.fit(f"{', '.join(some)}: {UNCONFIRMED}"))
 
 
 def cells(artifact: Artifact) -> tuple[str, ...]:
@@ -113,12 +118,17 @@ def encoded_type(artifact: Artifact) -> str:
     return printable(artifact.content_type + encoding)
 
 
+def of_run(artifact: Artifact) -> dict[str, str]:
+    """The artifact's run in JSON; ClaimedRun is what the job's own ad calls it, if no startd has confirmed that."""
+    return {"Run": artifact.run, **({"ClaimedRun": artifact.claimed_run} if artifact.claimed_run else {})}
+
+
 def described(artifact: Artifact) -> dict[str, object]:
     """The artifact in JSON, by the names of sinks' records."""
     return {
         "Artifact": artifact.name,
         "Kind": artifact.kind,
-        "Run": artifact.run,
+        **of_run(artifact),
         "RunNumber": artifact.run_number,
         "Owner": artifact.owner,
         "Slot": artifact.slot,

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from condor_joblens.cli.artifacts import fetched, listed
+from condor_joblens.cli.artifacts import UNCONFIRMED, fetched, listed, of_run
 from condor_joblens.cli.runs import run_dir
 from condor_joblens.cli.terminal import Style, style
 from condor_joblens.common import redact
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([record(*each) for each in found], indent=2))
     else:
-        print("\n\n".join("\n".join(page(each, style(), about.begun)) for about, each in found))
+        print("\n\n".join("\n".join(page(each, style(), about)) for about, each in found))
     return 0
 
 
@@ -60,19 +60,20 @@ def _one(path: str, job: str, artifact: Artifact) -> tuple[Artifact, Crash | str
 def record(about: Artifact, found: Crash | str) -> dict[str, Any]:
     """A crash, or a traceback, in JSON; whose it is says joblensd."""
     if isinstance(found, str):
-        return {"Run": about.run, "Artifact": about.name, "Time": about.begun, "Traceback": found}
-    return {"Run": about.run, "Artifact": about.name, **crash.record(found)}
+        return {**of_run(about), "Artifact": about.name, "Time": about.begun, "Traceback": found}
+    return {**of_run(about), "Artifact": about.name, **crash.record(found)}
 
 
-def page(found: Crash | str, look: Style, kept: float = 0.0) -> list[str]:
+def page(found: Crash | str, look: Style, about: Artifact | None = None) -> list[str]:
     """The lines for a person: of a crash the innermost function first, of a traceback last, as Python has it.
 
-    `kept`: when the traceback came, epoch seconds.
+    `about` says of a traceback when it came.
     """
     if isinstance(found, str):
         process, *lines = found.split("\n")
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept))
-        return [look.paint(f"An exception ended a Python: {process.lower()}, {when}", "bold"), *lines]
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about.begun)) if about else ""
+        whose = f" ({UNCONFIRMED})" if about and about.claimed_run else ""
+        return [look.paint(f"An exception ended a Python: {process.lower()}, {when}{whose}", "bold"), *lines]
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.time))
     thread = f", thread {found.thread}" if found.thread else ""
     lines = [look.paint(look.fit(printable(f"{found.signal}, process {found.pid}{thread}, {when}", _LONGEST)), "bold")]

@@ -34,18 +34,24 @@ def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
     if request.vouched is not None:
         return _of_run(node, request.vouched.run)
     name = request.arguments["job"]
-    found = [stored for stored in node.artifacts.stored() if _is_meant(stored, name)]
+    found = [
+        each
+        for each in node.artifacts.stored()
+        if _is_meant(each, each.run, name) or _claims_to_be_meant(node, request, each, name)
+    ]
     if not found:
         raise Refused(f"nothing is kept of a job {name[:60]} on this node: {_NEEDS}")
     if request.arguments.get("all"):
         return found
-    if not _is_slot(found[-1], name) and len({_job_id(stored.run) for stored in found}) > 1:
+    if not _is_slot(found[-1], name) and len({_job_id(each.claimed_run or each.run) for each in found}) > 1:
         # others' jobs are not named to him
-        own = [stored for stored in found if request.uid == 0 or authority.owns(node, request, stored)]
-        some = ", ".join(list(dict.fromkeys(_job_id(stored.run) for stored in own))[:5])
+        own = [each for each in found if request.uid == 0 or authority.owns(node, request, each)]
+        some = ", ".join(list(dict.fromkeys(_job_id(each.claimed_run or each.run) for each in own))[:5])
         raise Refused(f"{name[:60]} means several jobs here, say which{': ' + some if some else ''}")
-    last = found[-1].run, found[-1].run_number
-    return [stored for stored in found if (stored.run, stored.run_number) == last]
+    # a job whose ad lies is never taken for somebody else's, of which more is known
+    sure = [each for each in found if not each.claimed_run or request.uid != 0] or found
+    last = sure[-1].run, sure[-1].run_number
+    return [each for each in found if (each.run, each.run_number) == last]
 
 
 def begin(node: NodeProtocol, request: Request, found: list[StoredArtifact], stream: Stream) -> None:
@@ -79,10 +85,20 @@ def _of_run(node: NodeProtocol, run: int) -> list[StoredArtifact]:
     return found
 
 
-def _is_meant(stored: StoredArtifact, name: str) -> bool:
-    """By 12.0, 12, a GlobalJobId, a run, a slot with or without its host."""
-    job = _job_id(stored.run)
-    return name in (stored.run, stored.run.rpartition("#")[0], job, job.partition(".")[0]) or _is_slot(stored, name)
+def _is_meant(stored: StoredArtifact, run: str, name: str) -> bool:
+    """By 12.0, 12, a GlobalJobId, a run, a slot with or without its host; `run` is what the run is called."""
+    job = _job_id(run)
+    return name in (run, run.rpartition("#")[0], job, job.partition(".")[0]) or _is_slot(stored, name)
+
+
+def _claims_to_be_meant(node: NodeProtocol, request: Request, stored: StoredArtifact, name: str) -> bool:
+    """Whether the job's own ad alone says that it is meant: for root, and for the user as whom the job ran.
+
+    Such a job was over before its startd could confirm the ad, in which its user may have written anybody's job.
+    """
+    if not stored.claimed_run or not _is_meant(stored, stored.claimed_run, name):
+        return False
+    return request.uid == 0 or authority.owns(node, request, stored)
 
 
 def _is_slot(stored: StoredArtifact, name: str) -> bool:

@@ -126,13 +126,15 @@ def owns(node: NodeProtocol, request: Request, stored: StoredArtifact) -> bool:
     """Whether the artifact's job runs or ran as the caller.
 
     After the run, jobs of somebody else can run as the same user, e.g. as the slot's. So then the user must also have
-    the name of the job's owner.
+    the name of the job's owner. Of a run that no startd has confirmed it is the owner that the job's own ad names: a
+    job that lies shows what is its own to nobody but its own user.
     """
     if stored.uid is None or stored.uid != request.uid or request.uid in nobodys():
         return False
     living = node.runs.living()
     runs = living[node.runs.rows["run_number"][living] == stored.run_number].tolist()
-    return any(is_owner(node, request, run) for run in runs) or name_of(request.uid) == stored.owner
+    owner = stored.owner or stored.claimed_owner
+    return any(is_owner(node, request, run) for run in runs) or name_of(request.uid) == owner
 
 
 def _who(may: Caller) -> str:

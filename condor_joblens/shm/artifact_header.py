@@ -21,7 +21,10 @@ HEADER_BYTES: int = layout.ARTIFACT.itemsize
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NAME = re.compile(r"([1-9][0-9]{0,19})\.([a-z][a-z0-9_]{0,31})")
 _NO_UID = 0xFFFFFFFF
-_TEXTS = ("kind", "content_type", "content_encoding", "run", "owner", "slot", "sinks", "node")
+_TEXTS = (
+    *("kind", "content_type", "content_encoding", "run", "owner", "slot", "sinks", "node"),
+    *("claimed_run", "claimed_owner"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Artifact:
     sinks: str = ""  # the sinks that get it, with commas between; empty: all
     node: str = ""
     uid: Optional[int] = None  # the user as whom the job runs, who may have it; None: only root may
+    claimed_run: str = ""  # what the job's own ad calls the run, if no startd has confirmed that: anybody's name
+    claimed_owner: str = ""  # and its owner
 
     sequence: int = 0  # rises, and is never used twice on a node
     length: int = 0  # bytes of the content

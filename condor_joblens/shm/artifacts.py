@@ -76,6 +76,8 @@ class StoredArtifact:
     since: float  # CLOCK_MONOTONIC
     begun: float  # of the time that it shows, epoch seconds
     ended: float
+    claimed_run: str = ""  # what the job's own ad calls the run and its owner, if that is not confirmed
+    claimed_owner: str = ""
 
 
 class ArtifactReader:
@@ -280,7 +282,7 @@ class ArtifactWriter:
         size = in_pages(HEADER_BYTES + artifact.length)
         stored = StoredArtifact(
             artifact.name, artifact.run_number, artifact.run, artifact.slot, artifact.uid, artifact.owner, size, since,
-            artifact.begun, artifact.ended,
+            artifact.begun, artifact.ended, artifact.claimed_run, artifact.claimed_owner,
         )  # fmt: skip
         self._stored[artifact.sequence] = stored
         self._bytes += size

@@ -27,7 +27,7 @@
 #define JOBLENS_ROWS "JLROWS\0"
 #define JOBLENS_EVENTS "JLEVENTS"
 #define JOBLENS_ARTIFACT "JLARTFCT"
-#define JOBLENS_ARTIFACT_VERSION 1
+#define JOBLENS_ARTIFACT_VERSION 2
 
 /* What follows is plain C for cffi too, up to the next such comment. cffi: begin */
 
@@ -97,6 +97,10 @@ struct joblens_artifact {
 	char slot[64];
 	char sinks[64];          /* the sinks that get it, with commas between; empty: all */
 	char node[256];          /* the machine */
+	/* What the job's own ad says of the run and its owner, if it was over before a startd could confirm that. Both are
+	 * empty if the two above are sure. */
+	char claimed_run[176];
+	char claimed_owner[64];
 };
 
 /* cffi: end */

@@ -21,7 +21,7 @@ from condor_joblens.shm._shm import ffi
 
 ROWS_MAGIC, EVENTS_MAGIC, ARTIFACT_MAGIC = b"JLROWS\0\0", b"JLEVENTS", b"JLARTFCT"
 LAYOUT_VERSION = 2
-ARTIFACT_VERSION = 1
+ARTIFACT_VERSION = 2
 BYTE_ORDER = 0x01020304
 PAGE = 4096
 
@@ -83,6 +83,8 @@ ARTIFACT: np.dtype[Any] = np.dtype(
         ("slot", "S64"),
         ("sinks", "S64"),
         ("node", "S256"),
+        ("claimed_run", "S176"),
+        ("claimed_owner", "S64"),
     ],
     align=True,
 )

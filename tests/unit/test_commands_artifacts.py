@@ -250,6 +250,47 @@ def test_a_kind_means_the_newest_of_it(store: ArtifactWriter) -> None:
     assert asked(store, name="hang").data[0].endswith(b"new")
 
 
+CLAIMED: dict[str, Any] = {
+    "run": "slot1_1#?.?#1700000000#5", "owner": "", "claimed_run": "ap.example.org#12.0#1700000000#1",
+    "claimed_owner": "alice",
+}  # fmt: skip
+"""Of a run that was over before its startd had confirmed its job's ad."""
+
+
+@pytest.mark.parametrize("uid", [0, OWNER])
+def test_what_a_jobs_own_ad_alone_says_is_enough_for_its_user_and_for_root(store: ArtifactWriter, uid: int) -> None:
+    stored = store.add(about(**CLAIMED), [b"x"])
+    for name in ("12.0", "12", CLAIMED["claimed_run"], "slot1_1", CLAIMED["run"]):
+        assert headers(asked(store, uid, job=name, site=over(Site()))) == [stored]
+    store.add(about("12.1", 9), [b"other"])
+    with pytest.raises(Refused, match=r"12 means several jobs here, say which: 12\.0, 12\.1$"):
+        asked(store, uid, job="12", site=over(Site()))
+
+
+def test_a_job_whose_ad_lies_shows_nothing_to_whom_it_names(store: ArtifactWriter) -> None:
+    forged = store.add(about(**{**CLAIMED, "claimed_owner": "bob"}), [b"x"])
+    for uid in (STRANGER, OWNER, SLOT_USER):
+        with pytest.raises(Refused, match=r"nothing is kept of a job 12\.0"):
+            asked(store, uid, site=over(Site()))
+    assert headers(asked(store)) == [forged], "root is told that it is not sure"
+    sure = store.add(about(number=9, uid=STRANGER, owner="bob"), [b"y"])
+    forged = store.add(about(number=10, **{**CLAIMED, "claimed_owner": "bob"}), [b"z"])
+    assert headers(asked(store)) == headers(asked(store, STRANGER)) == [sure]
+    assert forged in headers(asked(store, all=True))
+
+
+def test_the_next_job_of_a_slots_user_gets_nothing_of_an_unconfirmed_one_either(store: ArtifactWriter) -> None:
+    store.add(about(**CLAIMED, uid=SLOT_USER), [b"x"])
+    with pytest.raises(Refused, match="nothing is kept"):
+        asked(store, SLOT_USER, site=over(Site(owner=SLOT_USER)))
+
+
+def test_the_last_run_of_a_user_is_meant_also_if_it_is_unconfirmed(store: ArtifactWriter) -> None:
+    store.add(about(), [b"x"])
+    last = store.add(about(**CLAIMED, number=9), [b"y"])
+    assert headers(asked(store, OWNER)) == [last]
+
+
 # -- how ------------------------------------------------------------------------------------------------------
 
 
@@ -330,6 +371,25 @@ def test_the_list_and_the_file(
     assert main(["artifacts", "12", profile.name, "-o", str(tmp_path / "link"), "--run-dir", str(tmp_path)]) == 1
     capsysbinary.readouterr()
     assert joblensd.log == []
+
+
+def test_that_an_ad_is_not_confirmed_is_said(
+    joblensd: Server, store: ArtifactWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    content = [b"Process 901\nTraceback (most recent call last):\nKeyError: 7"]
+    traceback = store.add(about(**CLAIMED, kind="traceback", content_type="text/plain; charset=utf-8"), content)
+    said = {}
+    for verb in ("artifacts", "crash"):
+        for more in ("", "--json"):
+            assert main([verb, "12.0", *more.split(), "--run-dir", str(tmp_path)]) == 0
+            said[verb, more] = capsys.readouterr().out
+    assert said["artifacts", ""].splitlines()[-1] == f"{traceback.name}: {cli.UNCONFIRMED}"
+    head, *rest = said["crash", ""].splitlines()
+    assert head.endswith(f" ({cli.UNCONFIRMED})") and rest == ["Traceback (most recent call last):", "KeyError: 7"]
+    for verb in ("artifacts", "crash"):
+        (told,) = json.loads(said[verb, "--json"])
+        assert (told["Run"], told["ClaimedRun"]) == (CLAIMED["run"], CLAIMED["claimed_run"])
 
 
 def test_what_goes_wrong_is_one_line(

@@ -25,7 +25,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.policy.policy_answers import Decision
 from condor_joblens.policy.trace_request import TraceRequest, of_text
 from condor_joblens.sample.cgroup_files import CgroupFiles
-from condor_joblens.shm.artifact_header import HEADER_BYTES
+from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact
 from condor_joblens.shm.artifacts import ArtifactReader, ArtifactWriter
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/a/fit.py", line 3, in load\nKeyError: 7\n'
@@ -308,6 +308,7 @@ def test_lines_of_a_traceback_are_fit_for_a_terminal(made: Made) -> None:
 
 
 def test_a_page_for_a_person_has_it_as_python_has_it() -> None:
-    head, *lines = command.page(f"Process 7\n{TRACEBACK}".rstrip(), Style(80), 0.0)
+    about = Artifact("traceback", "text/plain", 7, 0.0, 0.0)
+    head, *lines = command.page(f"Process 7\n{TRACEBACK}".rstrip(), Style(80), about)
     assert head == "An exception ended a Python: process 7, 1970-01-01 00:00:00"
     assert lines == TRACEBACK.splitlines()

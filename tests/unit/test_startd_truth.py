@@ -211,10 +211,15 @@ def test_a_job_that_ends_before_the_answer_has_no_name_of_its_files_making(it: M
     first_decision.identify_before_end(it.agent, run)
     assert "ap#1" not in name(it, run)[0] and name(it, run)[1] == ""
     assert it.node.handles[run].own_name == b"ap#1.0#1700000000#1", "its own ad is its own"
+    kept = it.agent.output.artifacts.about(run)
+    assert "ap#1" not in kept.run and kept.owner == ""
+    assert (kept.claimed_run, kept.claimed_owner) == ("ap#1.0#1700000000#1", "alice")
     it.node.runs.rows["final"][run] = True
     answer(it)
     assert name(it, run) == (GLOBAL_ID, "bob"), "the list of ended runs has its name"
     assert it.node.handles[run].own_name == b""
+    kept = it.agent.output.artifacts.about(run)
+    assert (kept.owner, kept.claimed_run, kept.claimed_owner) == ("bob", "", "")
 
 
 @pytest.mark.parametrize("edited", ["ap#11.0#1700000000", "mine"])

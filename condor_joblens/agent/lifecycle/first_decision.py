@@ -70,7 +70,7 @@ def _confirmed(agent: Agent, run: int) -> None:
     before = text(node.runs.rows["run"][run])
     ad = agent.levels.saved_ads.ad(int(node.runs.state["cgroup_id"][run]))
     _identify(agent, run, literals(ad or agent.levels.inputs[run].job_ad or b""))
-    agent.node.handles[run].own_name = b""
+    agent.node.handles[run].own_name, agent.node.handles[run].own_owner = b"", ""
     if node.runs.rows["final"][run]:
         return  # the list of ended runs has its name; its events did not
     if text(node.runs.rows["run"][run]) != before:
@@ -126,6 +126,7 @@ def identify_before_end(agent: Agent, run: int) -> None:
         # a job of milliseconds: its own ad is its own, whatever name its file claims
         number = claimed.get("NumShadowStarts", 1)
         agent.node.handles[run].own_name = cut(f"{claimed['GlobalJobId']}#{number}", "run")
+        agent.node.handles[run].own_owner = str(claimed.get("Owner", ""))
     _announce(agent, run)
 
 

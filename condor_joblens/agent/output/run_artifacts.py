@@ -83,6 +83,8 @@ class RunArtifacts:
             owner=text(row["owner"]),
             slot=text(row["slot"]),
             sinks=text(row["sinks"]),
+            claimed_run=text(node.handles[run].own_name),
+            claimed_owner=node.handles[run].own_owner,
         )
 
     def say_hottest(self, run_number: int, hottest: str) -> None:
