@@ -126,8 +126,8 @@ def owns(node: NodeProtocol, request: Request, stored: StoredArtifact) -> bool:
     """Whether the artifact's job runs or ran as the caller.
 
     After the run, jobs of somebody else can run as the same user, e.g. as the slot's. So then the user must also have
-    the name of the job's owner. Of a run that no startd has confirmed it is the owner that the job's own ad names: a
-    job that lies shows what is its own to nobody but its own user.
+    the name of the job's owner. If no startd has confirmed the run, that is whom the job's own ad names. A job that
+    lies shows its own things to its own user alone.
     """
     if stored.uid is None or stored.uid != request.uid or request.uid in nobodys():
         return False
