@@ -413,9 +413,11 @@ def test_a_thread_that_slept_before_level_io_waits_from_there_on(ground: Ground)
     # when it wakes, it has waited as long as that, and not once more
     job.kill()
     job.wait()
+    # its parent can go on before it leaves the CPU, and a wait that moves while it is read is met once at most
+    until(lambda: of(slot, "wait_").get("sleep_seconds", 0) >= first)
     waits = of(slot, "wait_")
     assert set(waits) <= {"sleep_seconds", "running_seconds", "run_queue_seconds"}
-    assert first <= waits["sleep_seconds"] <= time.monotonic() - before + 0.1
+    assert waits["sleep_seconds"] <= time.monotonic() - before + 0.1
 
 
 @pytest.mark.guest
@@ -507,8 +509,12 @@ def test_waits_for_locks_and_for_the_other_end_of_a_fifo_are_no_file_systems(
             assert os.waitpid(pid, 0)[1] == 0
     begun.kill()
     begun.wait()
-    waits = of(slot, "wait_")
-    assert waits["sleep_seconds"] >= waits["file_lock_seconds"] + waits["pipe_blocked_seconds"]
+
+    def have_all_slept() -> bool:
+        waits = of(slot, "wait_")
+        return waits.get("sleep_seconds", 0) >= waits["file_lock_seconds"] + waits["pipe_blocked_seconds"]
+
+    until(have_all_slept)  # one that leaves the CPU just now has its wait on the way
 
 
 def test_threads_that_run_when_level_io_begins_are_not_taken_for_asleep(ground: Ground) -> None:
