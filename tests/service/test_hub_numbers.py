@@ -162,6 +162,12 @@ def test_a_run_of_which_two_nodes_tell_counts_once(hub: Hub) -> None:
     assert site(hub, "adam")["site"]["runs"] == 5
     groups = ask(hub, "adam", "/api/v1/summary", by="owner")[1]["groups"]
     assert {group["name"]: group["runs"] for group in groups}["bob"] == 1
+    for sort in ("-cores", "-updated", "owner"):
+        assert jobs(hub, "adam", state="all", sort=sort).count("76.0") == 1
+    assert ask(hub, "adam", "/jobs.json", state="all", page=1)[1]["count"] == len(jobs(hub, "adam", state="all"))
+    for words in ({}, {"sort": "-Cpu.Seconds"}):
+        answer = ask(hub, "adam", "/api/v1/jobs", owner="bob", columns="JobId,Node", **words)[1]
+        assert [row["JobId"] for row in answer["jobs"]] == ["76.0"] and not answer["is_cut"]
 
 
 @pytest.mark.parametrize(

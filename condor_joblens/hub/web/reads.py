@@ -157,6 +157,17 @@ def _element(groups: Mapping[str, Any], path: str) -> Any:
     return found
 
 
+def _heads(columns: Sequence[str]) -> Sequence[str]:
+    """What is asked for so that these columns are known: elements of a group take as long as the whole of it, each."""
+    counts = Counter(name.partition(".")[0] for name in columns)
+    return [*dict.fromkeys(head if counts[head := name.partition(".")[0]] > _FEW else name for name in columns)]
+
+
+def _as_named(columns: Sequence[str]) -> str:
+    """These columns in a question."""
+    return ", ".join(f"{name} AS c{place}" for place, name in enumerate(_heads(columns)))
+
+
 def _table(state: str, exact: Mapping[str, Any], *metrics: str) -> str:
     """The table of fewest columns that tells which runs are chosen, and in which order. metrics: those of the order."""
     is_live = state in LIVES and not exact.get("cause") and not set(metrics) & (BY_PATH.keys() - set(LIVE_METRICS))
@@ -320,7 +331,8 @@ class Reader:
             if table == NUMBERS:
                 where = self._where_of_numbers(words, state, exact)
                 question = replace(question, named=f"{self.own} AS IsMine", where=where)
-            keys, count = self._first_live(question, values, table if table == NUMBERS else f"{table} FINAL")
+            source = table if table == NUMBERS else f"{table} FINAL"
+            keys, count = self._first(question, values, source, _LIVE_ROW, "RunHash")
             rows = self._of_live(keys, found if is_live else ", ".join(_KEY))
             rows = rows if is_live else self._of_keys(rows, found)
         for row in rows:
@@ -359,12 +371,7 @@ class Reader:
 
     def _of_latest(self, asked: _Question, values: Mapping[str, Any], columns: str) -> tuple[list[dict[str, Any]], int]:
         """The same of all runs: first which and how many there are, by few columns; then all columns of these."""
-        keys, count = self._store.ask_counted(
-            f"WITH {asked.named} SELECT {', '.join(_KEY)} FROM latest FINAL WHERE {asked.where} "
-            f"ORDER BY {asked.order} LIMIT 1 BY Run LIMIT {asked.most} OFFSET {asked.most * asked.page}",
-            **values,
-            **self._own_values,
-        )
+        keys, count = self._first(asked, values, f"{LATEST.name} FINAL", _KEY, "Run")
         return self._of_keys(keys, columns), count
 
     def _table_of(self, sort: str, state: str, exact: Mapping[str, Any]) -> str:
@@ -394,22 +401,24 @@ class Reader:
         running = states.running(self.now)
         return dict(zip(LIVES, (running, f"({running} AND IsSuspect)", f"({running} AND IsHanging)")))
 
-    def _first_live(self, asked: _Question, values: Mapping[str, Any], table: str) -> tuple[list[dict[str, Any]], int]:
-        """The same of LIVE, or of NUMBERS: keys of LIVE.
+    def _first(
+        self, asked: _Question, values: Mapping[str, Any], table: str, key: Sequence[str], run: str
+    ) -> tuple[list[dict[str, Any]], int]:
+        """The first runs of a table by the columns `key`, and how many there are. run: the column that tells a run.
 
         A run of which two nodes tell is one, but there is next to none. To put all rows in order, for leaving one out,
         takes more than to find the first ones. So that is done where there are some.
         """
-        counts = "count() OVER () AS n, uniqExact(RunHash) OVER () AS runs"
-        begin = f"WITH {asked.named} SELECT {', '.join(_LIVE_ROW)}, {counts} "
+        counts = f"count() OVER () AS n, uniqExact({run}) OVER () AS runs"
+        begin = f"WITH {asked.named} SELECT {', '.join(key)}, {counts} "
         of_these = f"FROM {table} WHERE {asked.where}"
         page = f"LIMIT {asked.most} OFFSET {asked.most * asked.page}"
         keys = self.ask(f"{begin}{of_these} ORDER BY {asked.order} {page}", **values)
         if keys and keys[0]["n"] != keys[0]["runs"]:
-            keys = self.ask(f"{begin}{of_these} ORDER BY {asked.order} LIMIT 1 BY RunHash {page}", **values)
+            keys = self.ask(f"{begin}{of_these} ORDER BY {asked.order} LIMIT 1 BY {run} {page}", **values)
         if keys or not asked.page:
             return keys, keys[0]["runs"] if keys else 0
-        (beyond,) = self.ask(f"WITH {asked.named} SELECT uniqExact(RunHash) AS runs {of_these}", **values)
+        (beyond,) = self.ask(f"WITH {asked.named} SELECT uniqExact({run}) AS runs {of_these}", **values)
         return [], beyond["runs"]
 
     def _of_keys(self, rows: Sequence[Mapping[str, Any]], columns: str) -> list[dict[str, Any]]:
@@ -534,12 +543,16 @@ class Reader:
 
     def runs(
         self, columns: Sequence[str], where: str, order: str, most: int, values: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
+    ) -> tuple[list[dict[str, Any]], str | None]:
         """The newest record of each run within his scope: `columns` of it, as far as he may see them, and its health.
 
         columns: names of the store's columns, from its table; where, order: conditions with the parameters `values`.
+        At most `most` of them; if there are more, also the name of the last one.
         """
-        return self._runs(columns, f"{LATEST.name} FINAL WHERE {self.scope} AND {where}", order, most, values)
+        asked = _Question(f"{self.own} AS IsMine", f"{self.scope} AND {where}", order, most + 1, 0)
+        keys, _ = self._first(asked, values, f"{LATEST.name} FINAL", _KEY, "Run")
+        rows = self._of_keys(keys[:most], f"{self._columns()}, {_as_named(columns)}")
+        return self._with_columns(columns, rows), keys[most - 1]["Run"] if len(keys) > most else None
 
     def newest(self, run: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """The same of one run: none or one.
@@ -562,24 +575,16 @@ class Reader:
         where = " AND ".join(f"{column} = {{key{place}:String}}" for place, column in enumerate(_KEY))
         where += f" AND Version >= {int(version)} AND {self.scope}"
         values = {"key0": job, "key1": name, "key2": node}
-        return self._runs(columns, f"{LATEST.name} WHERE {where}", "Version DESC", 1, values)
+        named = f"{self._columns()}, {_as_named(columns)}"
+        rows = self.ask(f"SELECT {named} FROM {LATEST.name} WHERE {where} ORDER BY Version DESC LIMIT 1", **values)
+        return self._with_columns(columns, rows)
 
-    def _runs(
-        self, columns: Sequence[str], source: str, order: str, most: int, values: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """source: the table, and which of its rows."""
-        counts = Counter(name.partition(".")[0] for name in columns)
-        # elements of a group take as long as the whole of it, each, and more where no row has it
-        heads = dict.fromkeys(head if counts[head := name.partition(".")[0]] > _FEW else name for name in columns)
-        named = ", ".join(f"{name} AS c{place}" for place, name in enumerate(heads))
-        rows = self.ask(
-            f"SELECT {self._columns()}, {named} FROM {source} ORDER BY {order} LIMIT 1 BY Run LIMIT {most}",
-            **values,
-        )
+    def _with_columns(self, columns: Sequence[str], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows that were asked for with them (`_as_named`), as `runs` has them."""
         self._add_exit_codes(rows)
         found = []
         for row in rows:
-            kept = {name: row[f"c{place}"] for place, name in enumerate(heads)}
+            kept = {name: row[f"c{place}"] for place, name in enumerate(_heads(columns))}
             chosen = {name: kept[name] if name in kept else _element(kept, name) for name in columns}
             shown = self._shown(row)
             always = {name: shown[name] for name in ("Run", "Health", "Why", "IsMine", "ExitCode")}

@@ -44,12 +44,9 @@ def jobs(reader: Reader, asked: Asked) -> dict[str, Any]:
     if asked["after"]:
         where, values = f"{where} AND Run > {{after:String}}", {**values, "after": asked["after"]}
     order = _order(reader, sort) if sort else "Run, RunNumber DESC"
-    most = asked["limit"]
-    rows = reader.runs(asked["columns"] or USUAL, where, order, most + 1, values)
-    is_more = len(rows) > most
-    rows = rows[:most]
-    following = rows[-1]["Run"] if is_more and not sort else None
-    return {"jobs": rows, "next": following, "is_cut": is_more, "time": reader.now}
+    rows, last = reader.runs(asked["columns"] or USUAL, where, order, asked["limit"], values)
+    following = None if sort else last
+    return {"jobs": rows, "next": following, "is_cut": last is not None, "time": reader.now}
 
 
 def job(reader: Reader, asked: Asked) -> dict[str, Any] | None:
