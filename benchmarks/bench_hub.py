@@ -160,6 +160,8 @@ def main() -> int:
         for view in (*VIEWS, *OTHERS):
             one_page(section, demo, f"page {view}", view, 300.0)
         if options.folder:
+            # a snapshot of live runs that is renewed meanwhile would be taken for a part of these pages
+            time.sleep(IDLE_SECONDS)
             one_day(section, demo)
         watched(section, demo)
         memory(section, demo)
