@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -285,6 +286,8 @@ def variables(job: Job, pid: int = 0, values: bool = True) -> dict[str, str | No
 def with_environment(environment: dict[bytes, bytes]) -> Iterator[int]:
     with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as found:
         try:
+            while not Path(f"/proc/{found.pid}/environ").read_bytes():  # its exec is not over yet
+                time.sleep(0.001)
             yield found.pid
         finally:
             found.kill()
