@@ -9,6 +9,7 @@ They listen on free ports of 127.0.0.1 of the network namespace in which they ar
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -21,7 +22,7 @@ import time
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TextIO, TypeVar
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 300
@@ -36,6 +37,9 @@ class Unavailable(Exception):
 
 SERVERS_FROM = 10_000
 """The lowest port that a server gets."""
+
+TAKEN = Path("/tmp/joblens-test-ports")
+"""A file for each port, which is locked by the process of the tests that has chosen it."""
 
 
 @functools.cache
@@ -58,15 +62,24 @@ def unpacked(package: str) -> Path:
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody has now, and that the kernel gives to no client while its server is down.
 
+    It stays this process's own: others that test beside it get none that is taken, before its server listens.
     Where a condor_master runs, clients may have any port: it makes the kernel's range larger.
     """
     first_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     end = first_of_clients if first_of_clients > SERVERS_FROM else 32_768
+    TAKEN.mkdir(exist_ok=True)
     while True:
         port = random.randrange(SERVERS_FROM, end)
+        lock = open(TAKEN / str(port), "w")  # noqa: SIM115  # until this process ends
         with socket.socket() as listener, contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             listener.bind(("127.0.0.1", port))
+            _locks.append(lock)
             return port
+        lock.close()
+
+
+_locks: list[TextIO] = []
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
