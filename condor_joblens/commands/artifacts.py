@@ -45,7 +45,7 @@ def find(node: NodeProtocol, request: Request) -> list[StoredArtifact]:
         return found
     if not _is_slot(found[-1], name) and len({_job_id(each.claimed_run or each.run) for each in found}) > 1:
         # others' jobs are not named to him
-        own = [each for each in found if request.uid == 0 or authority.owns(node, request, each)]
+        own = [each for each in found if _may_know(node, request, each)]
         some = ", ".join(list(dict.fromkeys(_job_id(each.claimed_run or each.run) for each in own))[:5])
         raise Refused(f"{name[:60]} means several jobs here, say which{': ' + some if some else ''}")
     # a job whose ad lies is never taken for somebody else's, of which more is known
@@ -96,8 +96,11 @@ def _claims_to_be_meant(node: NodeProtocol, request: Request, stored: StoredArti
 
     Such a job was over before its startd could confirm the ad, in which its user may have written anybody's job.
     """
-    if not stored.claimed_run or not _is_meant(stored, stored.claimed_run, name):
-        return False
+    is_claimed = stored.claimed_run and _is_meant(stored, stored.claimed_run, name)
+    return bool(is_claimed) and _may_know(node, request, stored)
+
+
+def _may_know(node: NodeProtocol, request: Request, stored: StoredArtifact) -> bool:
     return request.uid == 0 or authority.owns(node, request, stored)
 
 

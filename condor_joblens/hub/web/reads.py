@@ -582,9 +582,9 @@ class Reader:
     def _with_columns(self, columns: Sequence[str], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows that were asked for with them (`_as_named`), as `runs` has them."""
         self._add_exit_codes(rows)
-        found = []
+        found, heads = [], _heads(columns)
         for row in rows:
-            kept = {name: row[f"c{place}"] for place, name in enumerate(_heads(columns))}
+            kept = {name: row[f"c{place}"] for place, name in enumerate(heads)}
             chosen = {name: kept[name] if name in kept else _element(kept, name) for name in columns}
             shown = self._shown(row)
             always = {name: shown[name] for name in ("Run", "Health", "Why", "IsMine", "ExitCode")}
