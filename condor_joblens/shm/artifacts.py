@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Union
 
 from condor_joblens.common.errors import JobLensError
 from condor_joblens.shm.artifact_header import HEADER_BYTES, Artifact, check_kind, pack, parse, split_name
@@ -33,6 +34,8 @@ MAX_KEPT = 4096
 _PAGE = 4096
 _UNFINISHED = "unfinished"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_Holder = Union[str, int, None]
+"""The name of an owner, a user id, or None: nobody knows either."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -146,7 +149,7 @@ class ArtifactWriter:
         self.deleted: collections.Counter[str] = collections.Counter()
         """How many it has deleted, by cause: age; room, for newer ones; damaged, or written by another version."""
         self._stored: dict[int, StoredArtifact] = {}  # sequence ->, the oldest first
-        self._shares: dict[str, _Share] = {}  # by owner
+        self._shares: dict[_Holder, _Share] = {}
         self._bytes = 0
         self._last = 0
         self._freed = 0  # on a full file system, for the artifact that is being written
@@ -224,20 +227,20 @@ class ArtifactWriter:
     def _write(self, descriptor: int, artifact: Artifact, pieces: Iterable[bytes]) -> Artifact:
         checksum, length, greatest = hashlib.sha256(), 0, self.limits.greatest - HEADER_BYTES
         self._freed = 0
-        self._put(descriptor, bytes(HEADER_BYTES), artifact.owner)
+        self._put(descriptor, bytes(HEADER_BYTES), _holder(artifact))
         for piece in pieces:
             length += len(piece)
             if length > greatest:
                 raise ArtifactRefused("too_large", f"it is larger than {max(0, greatest)} bytes")
             checksum.update(piece)
-            self._put(descriptor, piece, artifact.owner)
+            self._put(descriptor, piece, _holder(artifact))
         # no number has been used before, also not by a predecessor: an old event must not announce a new file
         sequence = max(time.time_ns() // 1000, self._last + 1)
         artifact = dataclasses.replace(artifact, sequence=sequence, length=length, sha256=checksum.digest())
         os.pwrite(descriptor, pack(artifact), 0)
         return artifact
 
-    def _put(self, descriptor: int, piece: bytes, owner: str) -> None:
+    def _put(self, descriptor: int, piece: bytes, holder: _Holder) -> None:
         """Writes all of it. A full file system gets room by what is kept, as much as this artifact may take."""
         view = memoryview(piece)
         while len(view):
@@ -248,16 +251,16 @@ class ArtifactWriter:
                     raise
                 before = self._bytes
                 is_enough = self._freed > self.limits.greatest
-                if is_enough or not self._delete_of_largest(owner, os.fstat(descriptor).st_size):
+                if is_enough or not self._delete_of_largest(holder, os.fstat(descriptor).st_size):
                     raise ArtifactRefused("no_room", f"{self.folder}: {error.strerror}") from None
                 self._freed += before - self._bytes
 
     def _make_room(self, artifact: Artifact) -> None:
         size = in_pages(HEADER_BYTES + artifact.length)
         while len(self._stored) >= MAX_KEPT:
-            self._delete_of_most(artifact.owner)
+            self._delete_of_most(_holder(artifact))
         while self._bytes + size > self.limits.total_bytes:
-            if not self._delete_of_largest(artifact.owner, size):
+            if not self._delete_of_largest(_holder(artifact), size):
                 raise ArtifactRefused("no_room", f"JOBLENS_ARTIFACT_BYTES = {self.limits.total_bytes} is too little")
 
     # --- what is kept
@@ -286,7 +289,7 @@ class ArtifactWriter:
         )  # fmt: skip
         self._stored[artifact.sequence] = stored
         self._bytes += size
-        share = self._shares.setdefault(artifact.owner, _Share())
+        share = self._shares.setdefault(_holder(artifact), _Share())
         share.bytes += size
         share.sequences[artifact.sequence] = None
 
@@ -296,37 +299,43 @@ class ArtifactWriter:
             os.unlink(f"{self.folder}/{stored.name}")
         self._bytes -= stored.size
         self.deleted[cause] += 1
-        share = self._shares[stored.owner]
+        holder = _holder(stored)
+        share = self._shares[holder]
         share.bytes -= stored.size
         del share.sequences[sequence]
         if not share.sequences:
-            del self._shares[stored.owner]
+            del self._shares[holder]
 
-    def _delete_of_largest(self, owner: str, size: int) -> bool:
-        """The owner who holds most loses his oldest; `owner` is to get `size` bytes more. False if nothing is kept.
+    def _delete_of_largest(self, holder: _Holder, size: int) -> bool:
+        """The owner who holds most loses his oldest; `holder` is to get `size` bytes more. False if nothing is kept.
 
         Of several who hold as much, it is the one whose artifact is the oldest.
         """
         if not self._shares:
             return False
 
-        def holds(entry: tuple[str, _Share]) -> tuple[int, int]:
+        def holds(entry: tuple[_Holder, _Share]) -> tuple[int, int]:
             name, share = entry
-            return share.bytes + (size if name == owner else 0), -next(iter(share.sequences))
+            return share.bytes + (size if name == holder else 0), -next(iter(share.sequences))
 
         share = max(self._shares.items(), key=holds)[1]
         self._delete(next(iter(share.sequences)), "room")
         return True
 
-    def _delete_of_most(self, owner: str) -> None:
-        """Whoever has most artifacts, however small, loses his oldest; `owner` is to get one more."""
+    def _delete_of_most(self, holder: _Holder) -> None:
+        """Whoever has most artifacts, however small, loses his oldest; `holder` is to get one more."""
 
-        def count(entry: tuple[str, _Share]) -> tuple[int, int]:
+        def count(entry: tuple[_Holder, _Share]) -> tuple[int, int]:
             name, share = entry
-            return len(share.sequences) + (name == owner), -next(iter(share.sequences))
+            return len(share.sequences) + (name == holder), -next(iter(share.sequences))
 
         share = max(self._shares.items(), key=count)[1]
         self._delete(next(iter(share.sequences)), "room")
+
+
+def _holder(artifact: Artifact | StoredArtifact) -> _Holder:
+    """Whose share it is in: the owner's, or, if that is not sure, that of the user as whom the job ran."""
+    return artifact.owner or artifact.uid
 
 
 class _Share:

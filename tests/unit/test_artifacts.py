@@ -151,6 +151,14 @@ def test_who_holds_most_loses_his_oldest(folder: str) -> None:
     assert writer.deleted == {"room": 16} and writer.stored_bytes == 8 * 4096
 
 
+def test_those_whose_owner_is_not_sure_share_with_nobody_but_their_own_user(folder: str) -> None:
+    writer = ArtifactWriter(folder, ArtifactLimits(1 << 20, 8 * 4096, 60))
+    writer.add(about("", uid=STRANGER, slot="b"), [b"x"])
+    for number in range(20):
+        writer.add(about("", uid=EXPORTER, slot=f"a{number}"), [b"x"])
+    assert of(writer) == [("", "b")] + [("", f"a{n}") for n in range(13, 20)]
+
+
 def test_who_has_most_loses_his_oldest_however_small_they_are(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "MAX_KEPT", 8)
     writer = ArtifactWriter(folder, LIMITS)
