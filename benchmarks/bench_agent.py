@@ -336,6 +336,7 @@ def timed_agent(path: str) -> int:
     from condor_joblens.agent.output import job_ads
     from condor_joblens.agent.output.job_ads import JobAds
     from condor_joblens.agent.output.publish_rows import RowPublisher
+    from condor_joblens.owner_files.client import Helper
     from condor_joblens.sample import cgroup_files, cpu_rates, endpoint_lists, io_counters, kernel_counters, totals
     from condor_joblens.tracer.bpf import Tracer
     from condor_joblens.tracer.sensors.io import Io
@@ -360,7 +361,7 @@ def timed_agent(path: str) -> int:
         (measure, "sample_all", "rest of measuring"),
         (RowPublisher, "publish", "rows into shared memory"),
         (job_ads, "usage_ads", "ads: text"),
-        (job_ads.updatead, "replace", "ads: files"),
+        (Helper, "write_ads", "ads: files"),
         (JobAds, "publish_due", "ads: rest"),
         (JobAds, "restore_overwritten", "looking for ads overwritten"),
         (loop, "_round", "rest of the round"),

@@ -58,7 +58,7 @@ def serve(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
     confine(node, helpers, os.path.dirname(daemon.log_path))
     helpers.watch(selector)
     selector.register(node.tracer.fileno(), selectors.EVENT_READ, lambda: slot_events.drain(agent))
-    folders.selector.register(watches.fileno(), selectors.EVENT_READ, lambda: _slot_ads(agent))
+    folders.selector.register(watches.fileno(), selectors.EVENT_READ, agent.output.job_ads.restore_overwritten)
     answers = agent.levels.policy.fileno()
     selector.register(answers, selectors.EVENT_READ, lambda: _apply_answers(agent))
     selector.register(triggers, selectors.EVENT_READ, agent.triggers.receive)
@@ -127,10 +127,6 @@ def _signalled(agent: Agent, daemon: Daemon, helpers: Helpers) -> None:
 
 def _apply_answers(agent: Agent) -> None:
     first_decision.apply_answers(agent, lambda: slot_events.drain(agent))
-
-
-def _slot_ads(agent: Agent) -> None:
-    agent.levels.round.new_slot_ads.update(agent.output.job_ads.restore_overwritten())
 
 
 def _loop(

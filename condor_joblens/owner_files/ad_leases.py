@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from condor_joblens.common.same_mount import open_in
 from condor_joblens.publish import updatead
+from condor_joblens.publish.updatead import WriteResult, Written
 
 LONGEST = 0.05
 """Seconds for which a starter can be made to wait, once, at the end of its job."""
@@ -73,18 +74,18 @@ class AdLeases:
             pass
         os.close(file)
 
-    def write(self, folder: int, owner: int, text: str) -> bool:
-        """Puts JobLensUsage into the leased file, and lets its readers go on; False if that file is another's by now.
+    def write(self, folder: int, owner: int, text: str) -> Written | None:
+        """Puts JobLensUsage into the leased file, and lets its readers go on; None if that file is another's by now.
 
-        `text` is one line, and `owner` whom the file must belong to. False as well if there is no lease, or no space.
+        `text` is one line, and `owner` whom the file must belong to. None as well if there is no lease, or no space.
         """
         lease = self._leases.get(_place(folder))
         if lease is None:
-            return False
+            return None
         try:
             return _write(lease.file, owner, text)
         except OSError:
-            return False
+            return None
         finally:
             self.release(folder)
 
@@ -116,14 +117,16 @@ def _end(lease: Lease) -> None:
     os.close(lease.file)  # nobody else has it: the lease ends with it
 
 
-def _write(file: int, owner: int, text: str) -> bool:
+def _write(file: int, owner: int, text: str) -> Written | None:
     status = os.fstat(file)
     if status.st_uid != owner or status.st_nlink > 1 or status.st_size > updatead.GREATEST:
-        return False
+        return None
     before = os.pread(file, updatead.GREATEST, 0)
     after = updatead.with_attribute(before, text)
     # one call, so that no reader finds a part of it: what is left of a longer text is covered by blanks
     after = after[:-1].ljust(len(before) - 1) + b"\n"
     is_whole = os.pwrite(file, after, 0) == len(after)
-    # the startd may have put its own file in this one's place
-    return is_whole and os.fstat(file).st_nlink > 0
+    written = os.fstat(file)
+    if not is_whole or written.st_nlink == 0:  # the startd may have put its own file in this one's place
+        return None
+    return Written(WriteResult.DONE, updatead.version_of(written), updatead.version_of(status))

@@ -17,8 +17,9 @@ from condor_joblens.owner_files.allowed_ids import AllowedIds
 from condor_joblens.owner_files.helper import UNFILTERED
 from condor_joblens.owner_files.messages import Request, Verb
 from condor_joblens.owner_files.notices import NoticeResult
-from condor_joblens.owner_files.operations import Ad, AdWrite, Operations, OwnerFiles, Version, Written
+from condor_joblens.owner_files.operations import Ad, AdWrite, Operations, OwnerFiles
 from condor_joblens.owner_files.reports import Report, ReportResult
+from condor_joblens.publish.updatead import Version, Written
 
 T = TypeVar("T")
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from condor_joblens.owner_files.notices import MOST_BYTES as MOST_NOTICE_BYTES
 from condor_joblens.owner_files.notices import NoticeResult
-from condor_joblens.owner_files.operations import Ad, Version, Written
+from condor_joblens.owner_files.operations import Ad
 from condor_joblens.owner_files.progress import MOST_BYTES as MOST_PROGRESS_BYTES
 from condor_joblens.owner_files.reports import MOST_BYTES as MOST_REPORT_BYTES
 from condor_joblens.owner_files.reports import Report, ReportResult
-from condor_joblens.publish.updatead import WriteResult
+from condor_joblens.publish.updatead import Version, WriteResult, Written
 
 MAX_ADS = 200
 """Ads in one exchange. The kernel takes 253 descriptors with a packet."""
@@ -38,7 +38,7 @@ _OPEN_AD = struct.Struct("<B?")
 _WRITE = struct.Struct("<I?")
 _REPORT = struct.Struct("<BI")
 _SIZE = struct.Struct("<I")
-_WRITTEN = struct.Struct("<B?QQ")
+_WRITTEN = struct.Struct("<B?QQ?QQ")
 _ADS, _RESULTS, _REPORTS = list(Ad), list(WriteResult), list(Report)
 REPORT_RESULTS = list(ReportResult)
 """The answer to WRITE_REPORT is a byte, the place in here."""
@@ -187,7 +187,7 @@ def _writes(encoded: bytes, descriptors: int) -> tuple[tuple[int, bool], ...]:
 def encode_written(written: Sequence[Written]) -> bytes:
     """The answer to WRITE_ADS."""
     return b"".join(
-        _WRITTEN.pack(_RESULTS.index(each.result), each.version is not None, *(each.version or (0, 0)))
+        _WRITTEN.pack(_RESULTS.index(each.result), *_of_version(each.version), *_of_version(each.replaced))
         for each in written
     )
 
@@ -195,9 +195,18 @@ def encode_written(written: Sequence[Written]) -> bytes:
 def decode_written(answer: bytes) -> list[Written]:
     """The other way round."""
     return [
-        Written(_RESULTS[index], (inode, changed) if is_there else None)
-        for index, is_there, inode, changed in _WRITTEN.iter_unpack(answer)
+        Written(_RESULTS[index], _as_version(*version), _as_version(*replaced))
+        for index, *numbers in _WRITTEN.iter_unpack(answer)
+        for version, replaced in [(numbers[:3], numbers[3:])]
     ]
+
+
+def _of_version(version: Version) -> tuple[bool, int, int]:
+    return (False, 0, 0) if version is None else (True, *version)
+
+
+def _as_version(is_there: bool, inode: int, changed: int) -> Version:
+    return (inode, changed) if is_there else None
 
 
 def encode_versions(versions: Sequence[Version]) -> bytes:

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Optional, Protocol
+from typing import Protocol
 
 from condor_joblens.common import inotify, privilege
 from condor_joblens.common.log import APPEND
@@ -20,11 +20,9 @@ from condor_joblens.owner_files.ad_leases import AdLeases
 from condor_joblens.owner_files.notices import NoticeResult
 from condor_joblens.owner_files.reports import Report, ReportResult
 from condor_joblens.publish import updatead
-from condor_joblens.publish.updatead import WriteResult
+from condor_joblens.publish.updatead import Version, WriteResult, Written
 
 MAX_AD_BYTES = 1 << 20
-Version = Optional[tuple[int, int]]
-"""What tells one `.update.ad` from the next (updatead.version)."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -47,14 +45,6 @@ class AdWrite:
     folder: int
     text: str
     is_users: bool
-
-
-@dataclass(frozen=True)
-class Written:
-    """What became of it."""
-
-    result: WriteResult
-    version: Version
 
 
 class OwnerFiles(Protocol):
@@ -246,13 +236,14 @@ class Operations:
         temporary = updatead.STARTDS_TEMPORARY if write.is_users else updatead.TEMPORARY
         try:
             with self._as_owner_of(owner):
-                if self._leases is not None and self._leases.write(write.folder, owner.st_uid, write.text):
-                    return Written(WriteResult.DONE, updatead.version(write.folder))
+                if self._leases is not None:
+                    written = self._leases.write(write.folder, owner.st_uid, write.text)
+                    if written is not None:
+                        return written
                 group = self._group(owner.st_gid)
-                result = updatead.replace(write.folder, owner.st_uid, group, write.text, temporary)
-                return Written(result, updatead.version(write.folder))
+                return updatead.replace(write.folder, owner.st_uid, group, write.text, temporary)
         except PermissionError:  # nobody whom we may become
-            return Written(WriteResult.DENIED, None)
+            return Written(WriteResult.DENIED)
 
     def _progress(self, folder: int) -> bytes:
         try:

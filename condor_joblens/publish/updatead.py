@@ -18,7 +18,8 @@ import re
 import stat
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, Optional, TypeVar
 
 from condor_joblens.common.same_mount import open_in, status_in
 from condor_joblens.publish.attribute import ATTRIBUTE
@@ -41,10 +42,14 @@ MOST_DELETED = 8 << 20
 ABANDONED = 10.0
 """A temporary file of so many seconds was left by somebody who was killed."""
 
+Version = Optional[tuple[int, int]]
+"""What tells one `.update.ad` from the next: its inode, and when it was changed last (ns), which nobody can set. None:
+there is no such file."""
+
 T = TypeVar("T")
 _ATTEMPTS = 5  # the startd holds its temporary file for some 0.1 ms
 _PAUSE = 0.001
-_RENAME_EXCHANGE = 2  # linux/fs.h
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
 _libc = ctypes.CDLL(None)
 # Lines that are blank, which would end the ad for its reader, or of our name. A carriage return or form feed ends no
 # line for HTCondor. One pass in C: a user can write a megabyte of lines that begin like ours.
@@ -76,31 +81,58 @@ _OUTCOMES = {
 }
 
 
-def replace(directory: int, owner: int, group: int, text: str, temporary: str = TEMPORARY) -> WriteResult:
+@dataclass(frozen=True)
+class Written:
+    """What became of an attempt: the file that is there now, and the one whose content went into it."""
+
+    result: WriteResult
+    version: Version = None
+    replaced: Version = None  # None also if the attempt failed
+
+
+class _Present(NamedTuple):
+    """What was there: its content and mode; no status where it is missing or can't be the startd's or ours."""
+
+    content: bytes = b""
+    mode: int = 0o644
+    status: os.stat_result | None = None
+
+
+def replace(directory: int, owner: int, group: int, text: str, temporary: str = TEMPORARY) -> Written:
     """Makes `JobLensUsage = text` the attribute's only line in `.update.ad` of the open `directory`.
 
     `text` is one line (see classad.usage_ads). The file is made if it is missing, and belongs to `owner` and `group`
     afterwards. That needs no capability if the caller has their file-system ids. `temporary` is its name in the same
     folder until it is whole. Raises nothing that a job, its user or a full disk can cause.
+
+    What the startd puts there meanwhile is not lost: the attempt is repeated with that. On a file system that can't
+    exchange two names it is lost, until the startd writes again.
     """
     try:
-        content, mode = _present(directory, owner)
-        return _write(directory, owner, group, with_attribute(content, text), mode, temporary)
+        there = _present(directory, NAME, owner)
+        ours, newer = _write(directory, owner, group, text, there, there.status, temporary)
+        for _ in range(_ATTEMPTS):
+            if newer is None:
+                break
+            there = newer
+            ours, newer = _write(directory, owner, group, text, there, ours, temporary)
+        result = WriteResult.BUSY if ours is None else WriteResult.DONE
+        return Written(result, version_of(ours), version_of(there.status))
     except OSError as error:
-        return _OUTCOMES.get(error.errno or 0, WriteResult.FAILED)
+        return Written(_OUTCOMES.get(error.errno or 0, WriteResult.FAILED))
 
 
-def version(directory: int) -> tuple[int, int] | None:
-    """Tells one `.update.ad` from the next; None where there is none.
-
-    It changes once the startd has put its own file over ours, or the owner has changed ours. It is the time of change,
-    which nobody can set.
-    """
+def version(directory: int) -> Version:
+    """Changes once the startd has put its own file over ours, or the owner has changed ours."""
     try:
-        status = status_in(directory, NAME)
+        return version_of(status_in(directory, NAME))
     except OSError:
         return None
-    return status.st_ino, status.st_ctime_ns
+
+
+def version_of(status: os.stat_result | None) -> Version:
+    """The version of the file whose status that is."""
+    return None if status is None else (status.st_ino, status.st_ctime_ns)
 
 
 def remove_small(directory: int, name: str) -> None:
@@ -122,13 +154,12 @@ def with_attribute(content: bytes, text: str) -> bytes:
     return b"%b%b%b = %b\n" % (kept, end, ATTRIBUTE.encode(), text.encode())
 
 
-def _present(directory: int, owner: int) -> tuple[bytes, int]:
-    """The file's content and mode; none and 0644 where it is missing or can't be the startd's or ours."""
+def _present(directory: int, name: str, owner: int) -> _Present:
     try:
-        file = open_in(directory, NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_in(directory, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EACCES):
-            return b"", 0o644
+            return _Present()
         raise
     try:
         status = os.fstat(file)
@@ -136,35 +167,49 @@ def _present(directory: int, owner: int) -> tuple[bytes, int]:
             raise OSError(errno.EFBIG, "too large to be deleted")
         # another's file, which a user may have linked here, must not be shown to him as his own
         if not stat.S_ISREG(status.st_mode) or status.st_uid != owner or status.st_size > GREATEST:
-            return b"", 0o644
-        return os.read(file, status.st_size), stat.S_IMODE(status.st_mode) & 0o666
+            return _Present(status=status)
+        return _Present(os.read(file, status.st_size), stat.S_IMODE(status.st_mode) & 0o666, status)
     finally:
         os.close(file)
 
 
-def _write(directory: int, owner: int, group: int, content: bytes, mode: int, temporary: str) -> WriteResult:
-    file, is_named = _create(directory, mode, temporary)
+def _write(
+    directory: int,
+    owner: int,
+    group: int,
+    text: str,
+    there: _Present,
+    expected: os.stat_result | None,
+    temporary: str,
+) -> tuple[os.stat_result | None, _Present | None]:
+    """Puts what was `there`, with the attribute, in the place of the file `expected`.
+
+    Returns the status of the new file, or None while another has the temporary name. And what was in that place, if
+    that was another file by then.
+    """
+    content = with_attribute(there.content, text)
+    file, is_named = _create(directory, there.mode, temporary)
     if file is None:
-        return WriteResult.BUSY
+        return None, None
     try:
         status = os.fstat(file)
         if (status.st_uid, status.st_gid) != (owner, group):
             os.fchown(file, owner, group)
-        if stat.S_IMODE(status.st_mode) != mode:
-            os.fchmod(file, mode)
+        if stat.S_IMODE(status.st_mode) != there.mode:
+            os.fchmod(file, there.mode)
         if os.write(file, content) < len(content):
             raise OSError(errno.ENOSPC, "short write")
         is_named = is_named or _name(file, directory, temporary)
         if not is_named:
-            return WriteResult.BUSY
-        _put(directory, temporary)
+            return None, None
+        newer = _put(directory, owner, expected, temporary)
+        return os.fstat(file), newer
     except OSError:
         if is_named:
             _remove(directory, temporary)
         raise
     finally:
         os.close(file)
-    return WriteResult.DONE
 
 
 def _create(directory: int, mode: int, temporary: str) -> tuple[int | None, bool]:
@@ -206,17 +251,29 @@ def _alone(make: Callable[[], T], directory: int, temporary: str) -> T | None:
     return None
 
 
-def _put(directory: int, temporary: str) -> None:
-    """The temporary file becomes `.update.ad`, which is whole at any moment.
+def _put(directory: int, owner: int, expected: os.stat_result | None, temporary: str) -> _Present | None:
+    """The temporary file becomes `.update.ad`, which is whole at any moment. Returns what was there, if unexpected.
 
     It exchanges the two names, if the file system can, rather than rename over the old one. A rename would make
     ext4 write the new file to the disk at once, which took two thirds of the time.
     """
     names = (directory, temporary.encode(), directory, NAME.encode())
-    if _libc.renameat2(*names, _RENAME_EXCHANGE) == 0:
-        _remove(directory, temporary)
-    else:
-        os.rename(temporary, NAME, src_dir_fd=directory, dst_dir_fd=directory)
+    for how in (_RENAME_EXCHANGE, _RENAME_NOREPLACE, _RENAME_EXCHANGE):  # the startd's first file comes at any moment
+        if _libc.renameat2(*names, how) == 0:
+            return None if how == _RENAME_NOREPLACE else _displaced(directory, owner, expected, temporary)
+    os.rename(temporary, NAME, src_dir_fd=directory, dst_dir_fd=directory)
+    return None
+
+
+def _displaced(directory: int, owner: int, expected: os.stat_result | None, temporary: str) -> _Present | None:
+    """Removes what now has the temporary name. Returns it if it is not the file `expected`."""
+    newer = None
+    with contextlib.suppress(OSError):  # it is gone, or too large: not the startd's
+        status = status_in(directory, temporary)
+        if expected is None or (status.st_ino, status.st_mtime_ns) != (expected.st_ino, expected.st_mtime_ns):
+            newer = _present(directory, temporary, owner)
+    _remove(directory, temporary)
+    return newer
 
 
 def _is_abandoned(directory: int, temporary: str) -> bool:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from agent_node import make
+from agent_node import Made, make
 
 from condor_joblens.agent.lifecycle import run_end
 from condor_joblens.agent.output import job_ads
 from condor_joblens.agent.output.job_ads import JobAds
+from condor_joblens.jobs.sandbox import JobSandbox
+from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.model.metrics import empty_rows
+from condor_joblens.publish import updatead
+
+PUBLISH = JobAds._publish
 
 
 def test_the_longest_overdue_ads_come_first_and_a_run_may_end_between_two(
@@ -72,3 +79,91 @@ def test_an_ad_from_before_the_last_processes_ended_says_so(is_final: bool, live
     assert rows["complete"].tolist() == [not note] * 2
     assert rows["note"][0] == note.encode()
     assert rows["note"][1] == (f"{note}; the clock went back" if note else "the clock went back").encode()
+
+
+# -- what the startd writes -----------------------------------------------------------------------------------------
+
+
+class Job:
+    """A run whose folder is real, and the startd that writes there."""
+
+    def __init__(self, made: Made, folder: Path) -> None:
+        self.ads, self.run, self._file = made.agent.output.job_ads, made.begin(), folder / updatead.NAME
+        self.ads.watches = Watches(made.node.files)
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        sandbox = JobSandbox(made.node.files, str(folder), self._descriptor, os.getuid(), self._descriptor, os.getuid())
+        made.node.handles[self.run].sandbox = sandbox
+        self.ads.watch(self.run)
+
+    def startd_writes(self, activity: str) -> None:
+        made = self._file.with_name("startds")
+        made.write_text(f'Activity = "{activity}"\n')
+        made.rename(self._file)
+
+    def taken(self) -> set[int]:
+        """Whose slots' facts may have changed, since the last call."""
+        found = set(self.ads.startd_wrote)
+        self.ads.startd_wrote.clear()
+        return found
+
+    def lines(self) -> list[str]:
+        return [line.split(" = ")[0] for line in self._file.read_text().splitlines()]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        os.close(self.ads.watches.fileno())
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    made = make(tmp_path, monkeypatch)
+    monkeypatch.setattr(JobAds, "_publish", PUBLISH)
+    folder = tmp_path / "dir_1"
+    folder.mkdir()
+    job = Job(made, folder)
+    yield job
+    job.close()
+
+
+def test_the_startds_file_is_noticed_and_gets_the_numbers(job: Job) -> None:
+    job.ads.publish(job.run)
+    job.ads.restore_overwritten()
+    assert job.taken() == set(), "our own file tells nothing of the slot"
+    job.startd_writes("Suspended")
+    job.ads.restore_overwritten()
+    assert (job.taken(), job.lines()) == ({job.run}, ["Activity", "JobLensUsage"])
+    job.ads.restore_overwritten()
+    assert job.taken() == set()
+
+
+def test_the_startds_file_is_noticed_also_if_ours_takes_its_place_before_joblensd_is_told(job: Job) -> None:
+    """The kernel tells of both files at once then, and the newer one is ours."""
+    job.ads.publish(job.run)
+    job.startd_writes("Suspended")
+    job.ads.publish(job.run)
+    job.ads.restore_overwritten()
+    assert (job.taken(), job.lines()) == ({job.run}, ["Activity", "JobLensUsage"])
+
+
+def test_the_startds_file_is_noticed_if_it_comes_just_after_ours(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = updatead._put
+
+    def and_the_startd_writes(*arguments: object) -> object:
+        done = really(*arguments)  # type: ignore[arg-type]
+        job.startd_writes("Suspended")
+        return done
+
+    monkeypatch.setattr(updatead, "_put", and_the_startd_writes)
+    job.ads.publish(job.run)
+    monkeypatch.undo()
+    monkeypatch.setattr(JobAds, "_publish", PUBLISH)
+    assert job.lines() == ["Activity"]
+    job.ads.restore_overwritten()
+    assert (job.taken(), job.lines()) == ({job.run}, ["Activity", "JobLensUsage"])
+
+
+def test_a_run_that_is_over_has_no_slot_to_look_at(job: Job) -> None:
+    job.startd_writes("Suspended")
+    job.ads.publish(job.run)
+    job.ads.forget(job.run)
+    assert job.taken() == set()

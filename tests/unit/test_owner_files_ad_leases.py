@@ -35,7 +35,9 @@ class Folder:
         self.leases.take(self.descriptor)
 
     def write(self, text: str = "[A=1]") -> bool:
-        return self.leases.write(self.descriptor, os.getuid(), text)
+        written = self.leases.write(self.descriptor, os.getuid(), text)
+        assert written is None or written.version == updatead.version(self.descriptor)
+        return written is not None
 
     def is_leased(self) -> bool:
         """As the kernel sees it: who does not want to wait is sent away."""
@@ -167,7 +169,8 @@ def test_there_is_a_greatest_number_of_leases(tmp_path: Path, monkeypatch: pytes
         (tmp_path / name / updatead.NAME).write_text(OLD)
         folders.append(os.open(tmp_path / name, os.O_RDONLY))
         leases.take(folders[-1])
-    assert [leases.write(each, os.getuid(), "[A=1]") for each in folders] == [True, True, False]
+    written = [leases.write(each, os.getuid(), "[A=1]") for each in folders]
+    assert [each is not None for each in written] == [True, True, False]
     for each in folders:
         os.close(each)
 

@@ -14,10 +14,10 @@ from properties import examples
 from condor_joblens.owner_files import messages, notices
 from condor_joblens.owner_files.allowed_ids import AllowedIds, allowed_ids
 from condor_joblens.owner_files.messages import MAX_ADS, MAX_TEXT, BadPacket, Request, Verb
-from condor_joblens.owner_files.operations import Ad, Operations, Written
+from condor_joblens.owner_files.operations import Ad, Operations
 from condor_joblens.owner_files.progress import MOST_BYTES as MOST_PROGRESS
 from condor_joblens.owner_files.reports import MOST_BYTES, Report
-from condor_joblens.publish.updatead import WriteResult
+from condor_joblens.publish.updatead import WriteResult, Written
 
 REQUESTS = {
     Request(Verb.OPEN_FOLDERS, path="/var/lib/condor/execute", number=4711): 0,
@@ -81,7 +81,8 @@ def test_what_would_lead_elsewhere_is_refused(packet: bytes, descriptors: int) -
 
 
 def test_answers_arrive_as_they_were() -> None:
-    written = [Written(result, version) for result in WriteResult for version in (None, (2**63, 1))]
+    versions = (None, (2**63, 1), (1, 2**63))
+    written = [Written(result, one, other) for result in WriteResult for one in versions for other in versions]
     assert messages.decode_written(messages.encode_written(written)) == written
     assert messages.decode_versions(messages.encode_versions([None, (1, 2)])) == [None, (1, 2)]
 

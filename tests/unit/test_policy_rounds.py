@@ -383,13 +383,25 @@ def test_when_facts_of_the_slot_change_the_job_is_decided_about_anew(made: Calla
     assert request.ad == AD + b'\nJobLensLevel = "io"\n', "what the startd has of the job is newer than its ad"
 
 
+def test_facts_that_change_while_the_child_is_about_to_be_told_of_the_run_are_told(made: Callable[..., Made]) -> None:
+    it = made()
+    (run,) = known(it)
+    sandbox: Any = it.node.handles[run].sandbox
+    for activity in ("Busy", "Suspended"):
+        sandbox.update_ad.return_value = f'Activity = "{activity}"\n'.encode()
+        policy_rounds.slot_ad_changed(it.levels, run)
+    policy_rounds.send_next(it.levels)
+    ((_, request),) = it.policies.submitted
+    assert request.slot["Activity"] == "Suspended"
+
+
 def test_who_writes_a_slot_ad_all_the_time_is_looked_at_now_and_then(made: Callable[..., Made]) -> None:
     it = made()
     (run,) = known(it)
     sandbox: Any = it.node.handles[run].sandbox
     for number in range(20):
         sandbox.update_ad.return_value = b"Cpus = %d\n" % number
-        it.levels.round.new_slot_ads.add(run)
+        it.levels.output.job_ads.startd_wrote.add(run)
         policy_rounds.tick(it.levels)
         it.policies.kept.add(it.node.key_of(run))
     assert len(it.policies.submitted) == 1

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import select
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,9 +35,19 @@ class Directory:
         self.temporary = path / updatead.TEMPORARY
 
     def replace(self, text: str = "[Schema=1]") -> WriteResult:
-        outcome = updatead.replace(self.descriptor, os.getuid(), os.getgid(), text)
+        written = self.written(text)
         assert self.temporary.is_dir() or not os.path.lexists(self.temporary), "left behind"
-        return outcome
+        assert written.version == (updatead.version(self.descriptor) if written.result is WriteResult.DONE else None)
+        return written.result
+
+    def written(self, text: str = "[A=1]", temporary: str = updatead.TEMPORARY) -> updatead.Written:
+        return updatead.replace(self.descriptor, os.getuid(), os.getgid(), text, temporary)
+
+    def startd_writes(self, content: str) -> None:
+        """As it does, by a file of its own that it renames."""
+        made = self.path / "startds"
+        made.write_text(content)
+        made.rename(self.file)
 
     def ad(self) -> Any:
         return classad2.parseOne(self.file.read_text())
@@ -68,10 +81,89 @@ def test_tells_when_the_startd_wrote_its_own(directory: Directory) -> None:
     directory.replace()
     ours = updatead.version(directory.descriptor)
     assert ours == updatead.version(directory.descriptor)
-    startds = directory.path / "x"
-    startds.write_text(STARTD)
-    startds.rename(directory.file)
+    directory.startd_writes(STARTD)
     assert updatead.version(directory.descriptor) not in (None, ours)
+
+
+def test_tells_what_it_replaced(directory: Directory) -> None:
+    first = directory.written()
+    assert first.replaced is None
+    second = directory.written()
+    assert second.replaced == first.version, "our own"
+    directory.startd_writes(STARTD)
+    startds = updatead.version(directory.descriptor)
+    assert directory.written().replaced == startds not in (None, second.version)
+
+
+@pytest.mark.parametrize("before", ["", STARTD])
+@pytest.mark.parametrize("call", ["write", "link"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_the_startd_writes_meanwhile_is_not_lost(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, before: str, call: str, times: int
+) -> None:
+    """Between the reading of the old file and the new one's taking its place."""
+    if before:
+        directory.startd_writes(before)
+    really, left = getattr(os, call), [f'Activity = "Suspended"\nCpus = {number}\n' for number in range(times)]
+
+    def and_the_startd_writes(*arguments: Any, **options: Any) -> Any:
+        done = really(*arguments, **options)
+        if left:
+            monkeypatch.setattr(os, call, really)  # the startd does not write by way of us
+            directory.startd_writes(left.pop(0))
+            monkeypatch.setattr(os, call, and_the_startd_writes)
+        return done
+
+    monkeypatch.setattr(os, call, and_the_startd_writes)
+    ours = updatead.version(directory.descriptor)
+    written = directory.written()
+    monkeypatch.undo()
+    ad = directory.ad()
+    assert (ad["Activity"], ad["Cpus"], ad["JobLensUsage"]["A"]) == ("Suspended", times - 1, 1)
+    assert written.replaced not in (None, ours)
+    assert [path.name for path in directory.path.iterdir()] == [updatead.NAME]
+
+
+def test_the_first_file_of_the_startd_comes_between_two_attempts_to_take_the_name(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late:
+        def renameat2(self, *arguments: Any) -> int:
+            done = int(really.renameat2(*arguments))
+            if done < 0:
+                directory.startd_writes(STARTD)
+            return done
+
+    really = updatead._libc
+    monkeypatch.setattr(updatead, "_libc", Late())
+    assert directory.replace("[A=1]") is WriteResult.DONE
+    assert (directory.ad()["Cpus"], directory.ad()["JobLensUsage"]["A"]) == (1, 1)
+
+
+def test_two_who_write_all_the_time_lose_nothing_of_each_other(directory: Directory) -> None:
+    """A startd that writes as fast as it can, and joblensd beside it."""
+    rounds, writes = 300, 5
+    script = (
+        "import os, sys\n"
+        "for line in sys.stdin:\n"
+        f"    for number in range({writes}):\n"
+        "        with open('startds', 'w') as file: file.write(f'Cpus = {int(line) + number}\\n')\n"
+        f"        os.rename('startds', '{updatead.NAME}')\n"
+        "    print(flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=directory.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as startd:
+        assert startd.stdin and startd.stdout
+        for number in range(0, rounds * writes, writes):
+            startd.stdin.write(f"{number}\n")
+            startd.stdin.flush()
+            while not select.select([startd.stdout], [], [], 0)[0]:
+                assert directory.written().result is WriteResult.DONE
+            startd.stdout.readline()
+            assert directory.written().result is WriteResult.DONE
+            assert directory.ad()["Cpus"] == number + writes - 1
+        startd.stdin.close()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +235,7 @@ def test_what_takes_long_to_delete_is_not_deleted_for_the_job(
             make(file.fileno())
         os.utime(path, (0, 0))
         inode = path.stat().st_ino
-        assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is result
+        assert directory.written().result is result
         assert path.stat().st_ino == inode
         path.unlink()
     assert directory.replace() is WriteResult.DONE
@@ -155,21 +247,21 @@ def test_what_is_put_in_its_place_at_that_moment_is_not_deleted_either(
     directory.file.write_text("A = 1\n")
     present = updatead._present
 
-    def and_then_the_job_grows_it(folder: int, owner: int) -> tuple[bytes, int]:
-        found = present(folder, owner)
+    def and_then_the_job_grows_it(folder: int, name: str, owner: int) -> Any:
+        found = present(folder, name, owner)
         os.truncate(directory.file, 1 << 30)
         return found
 
     monkeypatch.setattr(updatead, "_present", and_then_the_job_grows_it)
-    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is WriteResult.DONE
+    assert directory.written().result is WriteResult.DONE
     assert directory.temporary.stat().st_size == 1 << 30
-    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is WriteResult.BUSY
+    assert directory.written().result is WriteResult.BUSY
 
 
 def test_another_owners_file_is_not_shown(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.file.write_text("Secret = 1\n")
     monkeypatch.setattr(os, "fchown", lambda *_: None)
-    assert updatead.replace(directory.descriptor, os.getuid() + 1, os.getgid(), "[A=1]") is WriteResult.DONE
+    assert updatead.replace(directory.descriptor, os.getuid() + 1, os.getgid(), "[A=1]").result is WriteResult.DONE
     assert "Secret" not in directory.file.read_text()
 
 
@@ -183,7 +275,7 @@ def test_a_directory_in_its_place_fails_alone(directory: Directory) -> None:
 
 def test_waits_for_the_startd_and_removes_what_a_killed_one_left(directory: Directory) -> None:
     directory.temporary.write_text("half")
-    assert updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]") is WriteResult.BUSY
+    assert directory.written().result is WriteResult.BUSY
     assert directory.temporary.read_text() == "half"
     for mtime in (time.time() - updatead.ABANDONED - 1, time.time() + 1000):
         directory.temporary.write_text("half")
@@ -243,7 +335,7 @@ def test_a_file_system_that_cannot_exchange(directory: Directory, monkeypatch: p
 @pytest.mark.skipif(os.getuid() != 0, reason="another user's directory can be made by root alone")
 def test_the_file_belongs_to_the_directorys_owner(directory: Directory) -> None:
     os.chown(directory.path, 12345, 12346)
-    assert updatead.replace(directory.descriptor, 12345, 12346, "[A=1]") is WriteResult.DONE
+    assert updatead.replace(directory.descriptor, 12345, 12346, "[A=1]").result is WriteResult.DONE
     status = directory.file.stat()
     assert (status.st_uid, status.st_gid) == (12345, 12346)
 
@@ -264,10 +356,7 @@ def test_the_startd_s_file_in_the_making_is_left_alone(directory: Directory) -> 
     assert directory.replace() is WriteResult.DONE
     assert half_written.read_text() == "Activity = "
     # in a folder that is the job's there is the one name for both
-    assert (
-        updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]", updatead.STARTDS_TEMPORARY)
-        is WriteResult.BUSY
-    )
+    assert directory.written(temporary=updatead.STARTDS_TEMPORARY).result is WriteResult.BUSY
 
 
 def test_what_the_startd_writes_at_the_same_moment_and_ours_are_never_mixed(
@@ -284,7 +373,7 @@ def test_what_the_startd_writes_at_the_same_moment_and_ours_are_never_mixed(
 
     directory.file.write_text(STARTD)
     monkeypatch.setattr(os, "write", the_startd_is_quicker)
-    updatead.replace(directory.descriptor, os.getuid(), os.getgid(), "[A=1]", updatead.STARTDS_TEMPORARY)
+    directory.written(temporary=updatead.STARTDS_TEMPORARY)
     monkeypatch.undo()
     found = set(directory.file.read_text().splitlines(True))
     assert found <= {*lines, *STARTD.splitlines(True), "JobLensUsage = [A=1]\n"}

@@ -63,7 +63,6 @@ class PolicyRound:
     due: deque[str] = field(default_factory=deque)  # keys of runs that this round has yet to ask about
     size: int = 1  # runs of this round
     unknown: deque[str] = field(default_factory=deque)  # keys of runs that must be sent to the child with their ads
-    new_slot_ads: set[int] = field(default_factory=set)  # runs whose slot ad the startd has written again
     held: dict[int, Decision] = field(default_factory=dict)  # run -> a decision that JOBLENS_POLICY_HOLD delays
     failed: dict[str, Failed] = field(default_factory=dict)  # by key of a run, since the last decision about it
     child: int = 0  # the one to which all runs were sent, counted as PolicyChild.lives counts
@@ -72,7 +71,6 @@ class PolicyRound:
     def forget(self, run: int, key: str) -> None:
         """The run has ended."""
         self.held.pop(run, None)
-        self.new_slot_ads.discard(run)
         self.failed.pop(key, None)
 
 

@@ -41,8 +41,9 @@ def tick(levels: Levels) -> None:
         round_.disabled = dict(levels.policy.aside)
         round_.failed.clear()
         _publish_disabled(levels)
-    for run in [run for run in round_.new_slot_ads if now - levels.inputs[run].slot_ad_read_at >= SLOT_AD_EVERY]:
-        round_.new_slot_ads.discard(run)
+    changed = levels.output.job_ads.startd_wrote
+    for run in [run for run in changed if now - levels.inputs[run].slot_ad_read_at >= SLOT_AD_EVERY]:
+        changed.discard(run)
         levels.inputs[run].slot_ad_read_at = now
         levels.node.guard(run, "slot ad", slot_ad_changed, levels, run)
     runs = _running(levels)
@@ -73,7 +74,8 @@ def send_next(levels: Levels) -> None:
 def slot_ad_changed(levels: Levels, run: int) -> None:
     """The startd has written the slot's ad again: if its facts have changed, the policies get them."""
     key = levels.node.key_of(run)
-    if levels.policy.knows(key) and policy_input.read_slot_ad(levels, run):
+    # the new facts are kept whatever the child knows: it may be about to be told of the run
+    if policy_input.read_slot_ad(levels, run) and levels.policy.knows(key):
         levels.policy.forget(key)
         levels.round.unknown.append(key)
 

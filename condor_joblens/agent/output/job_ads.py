@@ -15,10 +15,10 @@ from condor_joblens.common.structs import taken
 from condor_joblens.jobs.sandbox import JobSandbox
 from condor_joblens.jobs.update_ad_watches import Watches
 from condor_joblens.model.metrics import cut_words, text
-from condor_joblens.owner_files.operations import OwnerFiles, Version
+from condor_joblens.owner_files.operations import OwnerFiles
 from condor_joblens.publish.classad import usage_ads
 from condor_joblens.publish.node_key import with_key
-from condor_joblens.publish.updatead import WriteResult
+from condor_joblens.publish.updatead import Version, WriteResult
 
 ADS_A_ROUND = 50
 """Greatest number of ads written in one round: a thousand jobs that start together take turns."""
@@ -66,6 +66,8 @@ class JobAds:
         """By which answers to commands from afar are signed; empty: there are none."""
         self.before: Callable[[list[int]], None] = lambda runs: None
         """Called with runs whose ads are about to be written because they are due."""
+        self.startd_wrote: set[int] = set()
+        """Runs whose `.update.ad` the startd has put there anew: its slot's facts may have changed."""
         self._ads: dict[int, UpdateAd] = {}  # by run
         self._run_of_watch: dict[int, int] = {}
         self._final: dict[int, FinalAd] = {}  # by watch
@@ -84,6 +86,7 @@ class JobAds:
 
     def forget(self, run: int) -> None:
         """The run has ended."""
+        self.startd_wrote.discard(run)
         watch = self._ads.pop(run, UpdateAd()).watch
         if watch is not None and self._run_of_watch.get(watch) == run:
             del self._run_of_watch[watch]
@@ -136,7 +139,11 @@ class JobAds:
         ads = self._texts(list(sandboxes))
         writes = [sandbox.usage_write(ad) for sandbox, ad in zip(sandboxes.values(), ads)]
         for (run, sandbox), written in zip(sandboxes.items(), node.files.write_ads(writes)):
-            self._of(run).version = written.version
+            ad = self._of(run)
+            # inotify tells of it as well, but too late: by then this is our file
+            if written.replaced not in (None, ad.version):
+                self.startd_wrote.add(run)
+            ad.version = written.version
             if written.result is WriteResult.BUSY:
                 state["next_ad"][run] = now
             elif written.result not in (WriteResult.DONE, WriteResult.GONE):
@@ -166,11 +173,8 @@ class JobAds:
         if sandbox is not None and self._node.runs.state["named"][run]:
             self._node.files.lease_ads([sandbox.ads])
 
-    def restore_overwritten(self) -> list[int]:
-        """Writes the ads again that the startd has overwritten: its file has older numbers, or none.
-
-        Returns those runs: their slot ads may have changed.
-        """
+    def restore_overwritten(self) -> None:
+        """Writes the ads again that the startd has overwritten: its file has older numbers, or none."""
         runs = []
         for watch in self.watches.take():
             if watch in self._final:
@@ -182,8 +186,8 @@ class JobAds:
             found = self._overwritten(runs)
         except Exception:
             found = [run for run in runs if self._node.guard(run, "ad", self._overwritten, [run])]
+        self.startd_wrote.update(found)  # also if ours can't be written
         self.publish_together(found)
-        return found
 
     def _guarded_restore(self, final: FinalAd) -> None:
         try:
