@@ -28,8 +28,9 @@ from hub_visits import (
     send,
     visit,
 )
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
+from condor_joblens.hub.web.streams import PERIOD
 from condor_joblens.sinks import Record, RecordKind
 
 __all__ = ["hub", "visit"]  # fixtures
@@ -122,6 +123,13 @@ def test_who_has_not_logged_in_sees_nothing(hub: Hub, visit: Any) -> None:
     assert one.page.request.post(f"{hub.pages}/login", form={"code": "guess"}).status == 403, "no token against forgery"
 
 
+def answer_late(route: Route) -> None:
+    """The page's stream ends, as its session has, before the browser is told where to go."""
+    answer = route.fetch(max_redirects=0)
+    time.sleep(3 * PERIOD)
+    route.fulfill(response=answer)
+
+
 def test_a_code_is_good_once_and_a_session_ends(hub: Hub, visit: Any) -> None:
     address = hub.login_address("bin")
     first, second = visit(), visit()
@@ -132,6 +140,7 @@ def test_a_code_is_good_once_and_a_session_ends(hub: Hub, visit: Any) -> None:
     second.page.get_by_role("button", name="Log in").click()
     expect(second.page.locator("main")).to_contain_text("this code is over", timeout=PATIENCE)
     assert first.page.request.get(f"{hub.pages}/jobs.json").status == 200
+    first.page.route("**/logout", answer_late)
     first.page.get_by_role("button", name="Log out").click()
     first.page.wait_for_url(f"{hub.pages}/login")
     assert first.page.request.get(f"{hub.pages}/jobs.json").status == 401

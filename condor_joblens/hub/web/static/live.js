@@ -5,8 +5,10 @@
   const state = document.getElementById("state");
   const PATIENCE = 6000; // milliseconds: streams end each minute, and the browser asks for another at once
   const NOT_LIVE = "Not live: the hub does not answer, or has too many pages open. This page asks again.";
+  const logOut = document.querySelector('form[action="/logout"]');
   let source = null;
   let trouble = 0;
+  let isLeaving = false;
 
   function say(text) {
     if (state.textContent !== text) state.textContent = text;
@@ -14,6 +16,11 @@
 
   function show(text) {
     return htmx.swap({ target: place, sourceElement: place, swap: "innerMorph", text });
+  }
+
+  // Not while the answer to a log-out is awaited: its stream may end before that comes, and a reload would cancel it.
+  function reload() {
+    if (!isLeaving) location.reload();
   }
 
   function open() {
@@ -24,7 +31,7 @@
     opened.addEventListener("part", async (event) => {
       if ("gone" in place.dataset) {
         opened.close();
-        location.reload(); // of what was asked for there was no page yet: only why not
+        reload(); // of what was asked for there was no page yet: only why not
         return;
       }
       clearTimeout(trouble);
@@ -35,7 +42,7 @@
     });
     opened.addEventListener("over", () => {
       opened.close();
-      location.reload();
+      reload();
     });
     opened.addEventListener("error", () => {
       if (!trouble) trouble = setTimeout(say, PATIENCE, NOT_LIVE);
@@ -50,7 +57,7 @@
     try {
       const answer = await fetch("/alive", { credentials: "same-origin" });
       if (answer.status === 401) {
-        location.reload();
+        reload();
         return;
       }
     } catch (error) {
@@ -66,6 +73,15 @@
 
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   window.addEventListener("pagehide", close);
-  window.addEventListener("pageshow", open);
+  window.addEventListener("pageshow", () => {
+    isLeaving = false;
+    open();
+  });
+  if (logOut) {
+    logOut.addEventListener("submit", () => {
+      isLeaving = true;
+      close();
+    });
+  }
   open();
 })();
