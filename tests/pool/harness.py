@@ -128,6 +128,27 @@ class Pool:
         ads: list[Ad] = json.loads(said) if said.strip() else []
         return ads
 
+    def suspend(self, cluster: int) -> None:
+        """Suspend a cluster's first job, until its startd has done so.
+
+        The schedd says that it is done before the startd has heard of it. On a busy machine that may not come, above
+        all while the job starts.
+        """
+
+        def is_suspended() -> bool:
+            return any(
+                slot["Activity"] == "Suspended"
+                for slot in self.slots_of_startd()
+                if slot.get("JobId") == f"{cluster}.0"
+            )
+
+        for _ in range(3):
+            self.run("condor_suspend", str(cluster), check=False)
+            with contextlib.suppress(AssertionError):
+                self.until(is_suspended, "the job's slot to be suspended", 30)
+                return
+        raise AssertionError(f"HTCondor does not suspend job {cluster}")
+
     # --- waiting: for something to come true, never for a time to pass ---
 
     def until(self, condition: Callable[[], T], what: str, seconds: float = 120) -> T:

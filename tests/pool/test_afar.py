@@ -50,7 +50,8 @@ def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_writ
     assert {json.loads(line)["Variable"] for line in series.splitlines()} == {"environ"}
     site.asked("get", "stdout", "-o", "/tmp/fetched-from-afar")
     assert ap.shell("cat /tmp/fetched-from-afar").startswith("line 1\n")
-    assert "sleep" in {each["Name"] for each in json.loads(site.asked("stacks", "--json"))["Threads"]}
+    names = lambda: {each["Name"] for each in json.loads(site.asked("stacks", "--json"))["Threads"]}  # noqa: E731
+    ap.until(lambda: "sleep" in names(), "a look while it sleeps: between two sleeps there is the shell alone")
     assert json.loads(site.asked("hang", "--json"))["Cause"]
     assert "nothing is kept of this run yet" in site.refused("artifacts")
     assert "joblensd refuses" in site.refused("last") and "joblensd refuses" in site.refused("trace", "counts:main")

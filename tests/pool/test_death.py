@@ -6,6 +6,7 @@ The jobs of a pool are submitted together and run side by side; each test looks 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,10 +121,15 @@ def death(pool: Pool, cluster: int) -> str:
     return str(pool.last_usage(cluster).get("Death", ""))
 
 
+def is_after_two_seconds(words: str, pattern: str) -> bool:
+    """Whether they say that what slept for two seconds did so, and what else a busy machine made of them."""
+    found = re.fullmatch(pattern, words)
+    return found is not None and 2 <= float(found[1]) < 60
+
+
 def test_the_payload_and_the_first_failure_are_named(brisk: Pool, jobs: dict[str, int]) -> None:
     words = death(brisk, jobs["failed"])
-    assert words.startswith("payload.py exited 1; first failure: xrdcp exited 54, 2.")
-    assert words.endswith(" s before")
+    assert is_after_two_seconds(words, "payload.py exited 1; first failure: xrdcp exited 54, (.*) s before")
 
 
 def test_a_signal_is_named_with_the_program(brisk: Pool, jobs: dict[str, int]) -> None:
@@ -152,7 +158,7 @@ def test_the_history_says_what_the_node_knows(brisk: Pool, jobs: dict[str, int])
 
 def test_a_job_that_ends_well_tells_what_failed_in_it_first(brisk: Pool, jobs: dict[str, int]) -> None:
     words = brisk.last_usage(jobs["well but for one"])["FirstFailure"]
-    assert words.startswith("xrdcp exited 54, 2.") and words.endswith(" s before the end")
+    assert is_after_two_seconds(words, "xrdcp exited 54, (.*) s before the end")
 
 
 def test_a_job_at_io_says_which_call_failed_and_where(brisk: Pool, jobs: dict[str, int]) -> None:

@@ -46,7 +46,8 @@ def course(brisk: Pool) -> Iterator[Course]:
 
 
 def talked(usage: Ad) -> Ad:
-    return usage if usage.get("Tcp", {}).get("Failed") == 3 and len(usage.get("Endpoint", [])) == 3 else {}
+    is_done = usage.get("Tcp", {}).get("Failed") == 3 and usage.get("Udp", {}).get("DnsQueries") == 2
+    return usage if is_done and len(usage.get("Endpoint", [])) == 3 else {}
 
 
 @pytest.mark.parametrize("when", ["queue", "history"])

@@ -23,7 +23,7 @@ def process(pool: Pool, program: str) -> int:
 
 
 def send(pool: Pool, program: str, number: signal.Signals) -> int:
-    pid = process(pool, program)
+    pid = pool.until(lambda: process(pool, program), program)  # to 0 it would be sent to these tests as well
     pool.run("kill", f"-{int(number)}", str(pid))
     return pid
 

@@ -135,6 +135,7 @@ def test_ten_thousand_open_connections_disturb_nobody(brisk: Pool, jobs: dict[st
 
 def test_a_job_that_begins_anew_all_the_time_says_that_it_is_not_counted_each_time(brisk: Pool) -> None:
     cluster = brisk.submit(BEGINS_ANEW, "bob")
+    brisk.until(lambda: not brisk.jobs(cluster), f"{RESTARTS} beginnings", 600)
     (ad,) = brisk.wait_ended(cluster)
     usage = brisk.last_usage(cluster)
     assert ad["ExitCode"] == 0

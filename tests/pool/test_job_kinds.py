@@ -142,7 +142,7 @@ def test_job_that_is_held_and_released_is_a_new_run(brisk: Pool, jobs: dict[str,
 def test_suspended_job_is_frozen_and_not_at_its_end(brisk: Pool, jobs: dict[str, int]) -> None:
     cluster = jobs["suspended"]
     before = wait_for_work(brisk, cluster)
-    brisk.run("condor_suspend", str(cluster))
+    brisk.suspend(cluster)
 
     def activity() -> set[str]:
         return {slot["Activity"] for slot in brisk.slots() if slot.get("JobId") == f"{cluster}.0"}
@@ -259,7 +259,7 @@ def test_local_universe_is_watched_and_seen_on_the_machine_alone(brisk: Pool, jo
     (ad,) = brisk.wait_ended(jobs["local"])
     assert not ad.get("JobLensUsage")
     if known:
-        assert final(on_node(brisk, job)[0]["JobLensUsage"])["Process"]["Executed"] == 2
+        assert final(brisk.last_usage_on_node(jobs["local"]))["Process"]["Executed"] == 2
 
 
 @pytest.mark.every_suite

@@ -25,7 +25,11 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def pool(brisk: Pool) -> Iterator[Pool]:
+    names = ("condor_config_val", "-schedd", "JOB_TRANSFORM_NAMES")
     with brisk.config(TRANSFORMS.read_text()):
+        brisk.until(
+            lambda: "JobLensClean" in brisk.run(*names, check=False).stdout, "the schedd to have the transforms"
+        )
         yield brisk
 
 
