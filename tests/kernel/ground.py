@@ -476,7 +476,7 @@ def remove_cgroup(path: Path) -> None:
         return
     for folder, _, _ in os.walk(path, topdown=False):
         procs = Path(folder) / "cgroup.procs"
-        for _ in range(500):
+        for _ in range(int(6000 * PATIENCE)):
             pids = procs.read_text().split()
             for pid in pids:
                 if int(pid):
@@ -498,6 +498,28 @@ def until(what: Callable[[], object], seconds: float = 60.0 * PATIENCE) -> None:
     while not what():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.005)
+
+
+CALLS = {
+    "x86_64": {
+        "read": 0, "recvfrom": 45, "wait4": 61, "fcntl": 72, "flock": 73, "clock_nanosleep": 230, "openat": 257,
+    },
+    "aarch64": {
+        "fcntl": 25, "flock": 32, "openat": 56, "read": 63, "clock_nanosleep": 115, "recvfrom": 207, "wait4": 260,
+    },
+}  # fmt: skip
+"""Numbers of system calls, by what uname(2) calls the machine."""
+
+
+def until_asleep(pid: int, call: str = "") -> None:
+    """Waits until a process has left its CPU, in that system call if one is named."""
+    number = CALLS[os.uname().machine].get(call)
+
+    def is_asleep() -> bool:
+        words = Path(f"/proc/{pid}/syscall").read_text().split()
+        return words[0] != "running" and (number is None or int(words[0]) == number)
+
+    until(is_asleep)
 
 
 @contextmanager

@@ -302,7 +302,7 @@ def test_what_is_harmless_is_not_suspicious(shell: str, slot: Slot, look: Look) 
 
     slot.fork(act)
     seen(look, lambda evidence: evidence.cause in ("sleep", "client", "unknown", "events", "file") and _waits(evidence))
-    assert summary_of(look)["suspicious"] is False
+    until(lambda: summary_of(look)["suspicious"] is False)  # one that it has just forked may still read its program
 
 
 def _waits(evidence: Evidence) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ground import Slot, is_native, until
+from ground import Slot, is_native, until, until_asleep
 
 from condor_joblens.common import descriptors
 from condor_joblens.common.process_starter import MOST_FOR_ONE, ProcessStarter
@@ -79,7 +79,7 @@ def sleeps(slot: Slot, uid: int = ALICE) -> int:
         os.execv("/bin/sleep", ["sleep", "100000"])
 
     pid = slot.fork(act)
-    until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", SECONDS)
+    until_asleep(pid, "clock_nanosleep")  # before that its exec, or its loader, may still be on its way
     return pid
 
 
@@ -192,7 +192,7 @@ def sees(slot: Slot, *mounts: tuple[Path | None, str]) -> int:
         os.execv("/bin/sleep", ["sleep", "100000"])
 
     pid = slot.fork(act)
-    until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", SECONDS)
+    until_asleep(pid, "clock_nanosleep")  # before that its exec, or its loader, may still be on its way
     return pid
 
 

@@ -61,6 +61,16 @@ IN_GUESTS = [pytest.mark.guest, pytest.mark.samples]
 pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")]
 
 
+LOADED_TICKS = 5
+"""Of 10 ms of CPU, after which a program's loader is done: with C++'s library it needs some 3 ms."""
+
+
+def cpu_ticks(pid: int) -> int:
+    """What a process has used, in the unit of times(2)."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return int(user) + int(system)
+
+
 class Profiled:
     """A slot that is sampled, as joblensd does it."""
 
@@ -153,6 +163,20 @@ class Profiled:
 
     def not_ours(self) -> int:
         return int(self.sensor._sampled["not_ours"][self._slot.index])
+
+    def forget_mappings(self, pid: int) -> None:
+        """The process is looked at anew: what was known of it may be from before its loader was done."""
+        for key in self.sensor.keys("jl_mappings", 16):
+            if int.from_bytes(key[:4], "little") == pid:
+                self.sensor.drop_mappings(key)
+        self.sensor.changes.finish()
+
+    def has_begun(self, pid: int) -> int:
+        """Waits until a process that works is known, with all that its loader has loaded; its id."""
+        self.until(lambda: cpu_ticks(pid) >= LOADED_TICKS)
+        self.forget_mappings(pid)
+        self.until(lambda: self.knows(pid))
+        return pid
 
     def window(self, pid: int, enough: int = ENOUGH) -> Told:
         """So many samples from when the process is known: what was in the ring before that is in none of them."""
@@ -283,8 +307,7 @@ def test_stacks_of_programs_without_frame_pointers_are_whole(
     slot: Slot, profiled: Profiled, programs: dict[str, Path], way: str, argument: str, callers: list[str]
 ) -> None:
     """All callers are in each stack, in their order, whatever interrupts the leaf."""
-    pid = start(slot, programs[way], argument)
-    window = profiled.window(pid)
+    window = profiled.window(profiled.has_begun(start(slot, programs[way], argument)))
 
     found = share(window, lambda stack: is_whole(stack, callers))
     assert found >= 0.99, sorted((functions(s), c) for s, c in window.stacks.items())
@@ -311,7 +334,7 @@ def test_a_stripped_program_has_the_names_that_a_package_of_its_own_has(
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copy(symbols, place)
-        window = profiled.window(start(slot, stripped, "plain"))
+        window = profiled.window(profiled.has_begun(start(slot, stripped, "plain")))
     finally:
         for path in made:
             path.rmdir() if path.is_dir() else path.unlink()
@@ -551,8 +574,9 @@ def test_two_windows_become_one_with_the_counts_of_both(
     for _ in range(2):
         profiled.window(pid)
     made: list[bytes] = []
+    windows = profiled.kept[-2:]  # the reader closes more by itself
     files = [tmp_path / "first", tmp_path / "second", tmp_path / "wrong"]
-    for file, content in zip(files, [*profiled.kept[-2:], b"no window"]):
+    for file, content in zip(files, [*windows, b"no window"]):
         file.write_bytes(b"head" + content)
     for pair in (files[:2], files[1:]):
         descriptors = [os.open(file, os.O_RDONLY) for file in pair]
@@ -561,7 +585,7 @@ def test_two_windows_become_one_with_the_counts_of_both(
             os.close(descriptor)
         before = len(made)
         profiled.until(lambda: len(made) > before)  # noqa: B023  (it is called at once)
-    both, one = pprof.decode(made[0]), [pprof.decode(each) for each in profiled.kept[-2:]]
+    both, one = pprof.decode(made[0]), [pprof.decode(each) for each in windows]
     assert (both.samples, both.lost, both.guessed) == tuple(
         sum(getattr(each, name) for each in one) for name in ("samples", "lost", "guessed")
     )
@@ -850,10 +874,7 @@ def no_loss_excuses() -> Iterator[None]:
 def begun(profiled: Profiled, pid: int, file: Path, is_known: Callable[[int], bool]) -> None:
     """Waits until the program has begun, and is known with all that it has loaded by then."""
     profiled.until(file.exists)
-    for key in profiled.sensor.keys("jl_mappings", 16):
-        if int.from_bytes(key[:4], "little") == pid:
-            profiled.sensor.drop_mappings(key)
-    profiled.sensor.changes.finish()
+    profiled.forget_mappings(pid)
     profiled.until(lambda: is_known(pid))
 
 

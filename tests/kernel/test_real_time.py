@@ -42,7 +42,7 @@ def policy(pid: int) -> int:
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.001)

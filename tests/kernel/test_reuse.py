@@ -98,6 +98,7 @@ def test_what_the_job_before_has_left_is_not_counted_with_the_next(ground: Groun
     slot = ground.slot()
     cgroup = Starters(slot.path)
     left = [cgroup.fork(lambda: signal.pause()) for _ in range(3)]
+    until(lambda: len((cgroup.path / "cgroup.procs").read_text().split()) == len(left))
     cgroup.run("children", 1)
     next_job = cgroup.start("wait", 600_000)
     until(next_job.has_begun)

@@ -255,10 +255,12 @@ def test_three_scripts_beyond_their_share_are_counted_exactly(traces: Traces, op
             while told.receive(channel):
                 pass
     assert ended == [(("done\n", None), 5)] * 3
+    # what waits for others to be ready costs as well, so that a share may be used up before its script begins
+    assert any(told.rows for told in all_told)
     for told in all_told:  # each is of all three scripts
         (summary,) = told.summary
         assert (summary["Commands"], summary["LostHits"]) == (3 * (120 + 4), 0), summary
-        assert 0 < len(told.rows) == summary["Commands"] - summary["CountedAlone"] < 300
+        assert len(told.rows) == summary["Commands"] - summary["CountedAlone"] < 300
         assert COUNTED_ALONE in told.notices
         assert {(row[4], row[6]) for row in told.rows} <= {
             ("true", 0), ("true", None), ("false", 1), ("false", None), ("return 4", 4), ("return 4", None),

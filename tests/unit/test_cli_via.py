@@ -76,10 +76,10 @@ def test_ssh_and_what_it_ends(command: list[str], there: str, make: Make, capfd:
 def test_what_hangs_is_ended_with_all_that_it_has_started(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(via, "SECONDS", 0.5)
+    monkeypatch.setattr(via, "SECONDS", 3)
     make("condor_tail", f"sleep 1000 & echo $! >{tmp_path}/child; wait")
     assert main(["tail", "12.0", "--via", "condor_tail"]) == 1
-    assert "condor_tail was ended after 0.5 s: that is the limit" in capfd.readouterr().err
+    assert "condor_tail was ended after 3 s: that is the limit" in capfd.readouterr().err
     wait_for_end(int((tmp_path / "child").read_text()))
 
 

@@ -82,6 +82,7 @@ class Place:
         monkeypatch.setattr(control, "nobodys", lambda: (os.getuid(),) if self.asker == "nobody" else ())
         monkeypatch.setattr(control, "AGAIN_SECONDS", 0.05)
         monkeypatch.setattr(control, "COUNT_SECONDS", 60.0)
+        monkeypatch.setattr(control, "TAKEN_SECONDS", 60.0)
         monkeypatch.setattr(control, "PATIENCE", 60.0)
         monkeypatch.setattr(control_command, "PATIENCE", 60.0)
         monkeypatch.setattr(control.Audit, "pace", lambda audit, uid: None)

@@ -266,7 +266,7 @@ def test_each_sink_gets_the_metrics_and_as_many_samples_as_it_asks_for(machine: 
     for _ in range(5):
         machine.publish()
         machine.until(machine.has_everything)
-    machine.until(lambda: ("schedd#4.0#1#1", machine.sequence) in machine.samples())
+        machine.until(lambda: ("schedd#4.0#1#1", machine.sequence) in machine.samples())
     assert all("Process" in record for record in machine.got() if record["Type"] == "sample")
     machine.until(lambda: file.exists() and f"program {machine.told - 1}" in file.read_text())
     written = [json.loads(line) for line in file.read_text().splitlines()]

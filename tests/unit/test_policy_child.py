@@ -516,7 +516,7 @@ def test_a_child_that_talks_without_end_does_not_hold_up_joblensd(impostor: Call
     ready = pack({"verb": "ready", "errors": []})
     chatter = pack({"verb": "doing", "id": 1, "what": "talking"}) * 1000
     impostor(READY.format(ready=ready) + f"while True: os.write(0, {chatter!r})")
-    child = PolicyClient([DEFAULT], ChildLimits(wall_seconds=0.3))
+    child = PolicyClient([DEFAULT], ChildLimits(wall_seconds=2.0))
     child.start()
     outcome = ask(child, b"JobLensLevel = 2")
     child.stop()

@@ -226,15 +226,18 @@ def publish(writer: Writer, slots: dict[str, str]) -> None:
     writer.publish(jobs(slots, int(now) - 60), now)
 
 
+def begin(run_dir: Path, slots: dict[str, str]) -> None:
+    """A joblensd that has just started. Rows that nobody has published yet would be taken for those of a silent one."""
+    publish(Writer(f"{run_dir}/made", 8, os.getgid()), slots)
+    os.rename(run_dir / "made", run_dir / "rows")
+
+
 def test_lives_through_joblensds_absence_and_return(run_dir: Path) -> None:
     process = Process()
     assert "does not run" in process.until("- update:true")
-    writer = Writer(f"{run_dir}/rows", 8, os.getgid())
-    publish(writer, {"slot1_1": "a#1"})
+    begin(run_dir, {"slot1_1": "a#1"})
     assert 'Run="a#1"' in process.until("- slot1_1 update:true")
-    os.unlink(run_dir / "rows")
-    writer = Writer(f"{run_dir}/rows", 8, os.getgid())
-    publish(writer, {"slot1_2": "b#1"})
+    begin(run_dir, {"slot1_2": "b#1"})
     shown = process.until("- slot1_2 update:true")
     assert "JobLensUsage = undefined\n- slot1_1" in shown and 'Run="b#1"' in shown
     errors = process.end().splitlines()

@@ -101,10 +101,11 @@ def test_a_thread_of_this_process_as_python_itself_has_it(kind: type[Process]) -
         (interpreter,) = python.find(process, Files())
         assert thread.ident is not None
         # until it waits it is on its way there
-        frames = None
-        while frames is None or frames[0][0] != "wait":
+        frames = after = None
+        while frames is None or frames[0][0] != "wait" or frames != after:
             frames = own_frames(sys._current_frames()[thread.ident])
-        calls = interpreter.calls(interpreter.threads()[thread.ident])
+            calls = interpreter.calls(interpreter.threads()[thread.ident])
+            after = own_frames(sys._current_frames()[thread.ident])
         process.close()
         assert calls.is_whole
         read = [(frame.function.rpartition(".")[2], frame.file, frame.line) for call in calls.calls for frame in call]
