@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from condor_joblens.common.errors import JobLensError
 from condor_joblens.export.records import RowEncoder
 from condor_joblens.model import metrics
 from condor_joblens.sinks import DeliveryResult, Record, RecordKind, Rows, Sink, SinkContext
@@ -35,6 +36,18 @@ def make(
     assert not macros, f"{kind.name} has no knobs {macros}"
     said = log if log is not None else []
     return kind(settings, SinkContext(said.append, rows, health, "node1", unattributed=unattributed))
+
+
+def start(sink: Sink, seconds: float = 60) -> None:
+    """Starts it as the exporter does: again, where a backend that is new takes longer than the sink waits."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return sink.start()
+        except JobLensError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.2)
 
 
 def record(number: int, kind: RecordKind = RecordKind.EVENT, job: int = 0, **more: Any) -> Record:
@@ -89,11 +102,12 @@ def complaints(sink: Sink) -> list[str]:
     return [f"{one.text}: {one.remedy}" for one in sink.check() if not one.ok]
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    """Asks until the answer is true, and returns it; one that never comes fails the test."""
+def until(condition: Callable[[], Any], what: str, seconds: float = 60, seen: Sequence[Any] = ()) -> Any:
+    """Asks until the answer is true, and returns it; one that never comes fails the test, which shows what was `seen`
+    last."""
     end, asked = time.monotonic() + seconds, time.monotonic()
     while not (answer := condition()):
-        assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}"
+        assert time.monotonic() < end, "\n".join([f"waited {seconds:.0f} s for {what}", *map(str, seen[-3:])])
         # who asks is not to take the CPU of whom he waits for
         time.sleep(min(2, max(0.05, 2 * (time.monotonic() - asked))))
         asked = time.monotonic()
