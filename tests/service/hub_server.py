@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import http.client
 import importlib.metadata
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,19 @@ class Hub(Server):
         from condor_joblens.hub.store.client import Store, socket_of
 
         return Store(socket_of(f"{self.folder}/kept")).ask(query, **parameters)
+
+
+def store_files(hub: Hub, *patterns: str) -> Iterator[tuple[Path, bytes]]:
+    """The files of its store that have such names, with their content; it takes files and folders away meanwhile."""
+    for folder, _, names in os.walk(hub.folder / "kept/data"):
+        for name in names:
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
+                continue
+            try:
+                content = Path(folder, name).read_bytes()
+            except FileNotFoundError:
+                continue
+            yield Path(folder, name), content
 
 
 def ask(

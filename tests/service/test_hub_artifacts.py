@@ -116,17 +116,18 @@ def test_an_artifact_of_a_node_that_does_not_tell_of_the_run_is_on_no_page(hub: 
 
 def test_a_large_one_comes_equal_though_the_hub_is_killed(hub: Hub, place: Path) -> None:
     node, content = Node(hub, place), random_profile(1).__repr__().encode() + bytes(range(256)) * 8000
-    post, posts = node.sink._artifacts._post, [0]
+    post, posts, kills = node.sink._artifacts._post, [0], [0]
 
     def killing(body: bytes) -> Any:
         posts[0] += 1
         if posts[0] in (2, 4):
             until(lambda: hub.kill_one("ingest"), "a process to kill")
+            kills[0] += 1
         return post(body)
 
     node.sink._artifacts._post = killing
-    reasons = deliver(node.sink, [node.event(RUN, "recorder", content)], 240)
-    assert reasons and posts[0] > 5
+    deliver(node.sink, [node.event(RUN, "recorder", content)], 240)
+    assert kills == [2]  # the post behind a kill may find the next process already there, and go through
     assert content in [file.read_bytes() for file in (hub.folder / "kept/artifacts").glob("*.artifact")]
     one = next(one for one in listed(hub, "adam", 4) if one["kind"] == "recorder")
     status, answer, _ = ask(hub, "adam", f"{PATH}/artifact/{one['id']}.json")

@@ -184,12 +184,19 @@ def test_who_is_to_be_told_is_told_and_nobody_else(hub: Hub, smtp: MailServer, h
     assert "fs7" not in texts("annika@example.org") and "SIGBUS" not in texts("ops@example.org")
     kind, _ = hook
     until(lambda: bool(kind.posts), "a post", PATIENCE)
-    (signed, body), *more = kind.posts
-    assert more == []
+    told = [posted(signed, body) for signed, body in kind.posts]
+    # who was killed before he had noted a post has left it to the next one, who posts the same again
+    assert len({firing["id"] for firing in told}) == 1 and len(told) <= 2
+    assert all(firing["count"] == 12 and "SIGSEGV" in firing["sentence"] for firing in told)
+
+
+def posted(signed: str, body: bytes) -> dict[str, Any]:
+    """The one firing of a post, whose signature is right."""
     stamp, _, digest = signed.removeprefix("t=").partition(",v1=")
     assert digest == hmac.new(SECRET, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    firing: dict[str, Any]
     (firing,) = json.loads(body)["firings"]
-    assert firing["count"] == 12 and "SIGSEGV" in firing["sentence"]
+    return firing
 
 
 def test_each_sees_of_a_firing_what_he_may(hub: Hub) -> None:
