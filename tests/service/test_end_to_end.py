@@ -23,6 +23,7 @@ from test_kafka import read
 from test_opensearch import documents
 from test_otlp import Received, Web, received
 
+from condor_joblens.export.sink_input import BRIEF_SECONDS
 from condor_joblens.model.metrics import METRICS, MetricKind
 from condor_joblens.sinks.otlp_messages import convention
 from condor_joblens.sinks.schema import schemas
@@ -102,20 +103,48 @@ JOBLENS_SINK_HUB_TOKEN_FILE = /etc/joblens/hub.token
         assert hub.kill_one("store") and hub.kill_one("ingest"), "kill -9, while records come"
         pool.wait_ended(cluster)
 
-        def ended() -> int:
-            whole = file.read_text().rpartition("\n")[0]  # the last line may be half there
-            records = [json.loads(line) for line in whole.splitlines()]
-            return sum(record["Type"] == "job" and _is_of(cluster, record) for record in records)
-
-        until(lambda: ended() == 3, "the last records of three jobs", 30)
-        records = [json.loads(line) for line in file.read_text().splitlines()]
-        mine = {record["Run"] for record in records if record["Type"] == "job" and _is_of(cluster, record)}
-        records = [record for record in records if record["Time"] >= since - 1]
-        yield {record["Id"]: record for record in records if record.get("Run") in mine or record.get("Kind") == "Loss"}
+        until(lambda: is_whole(of_cluster(file, cluster, since)), "all records of three jobs", 120)
+        yield of_cluster(file, cluster, since)
 
 
-def _is_of(cluster: int, record: dict[str, Any]) -> bool:
-    return str(record["JobId"]).startswith(f"{cluster}.")
+def of_cluster(file: Path, cluster: int, since: float) -> dict[str, Any]:
+    """Of its runs whose last numbers are there all records, and the losses since then."""
+    whole = file.read_text().rpartition("\n")[0]  # the last line may be half there
+    records = [json.loads(line) for line in whole.splitlines()]
+    jobs = [record for record in records if record["Type"] == "job"]
+    mine = {record["Run"] for record in jobs if record["JobId"].startswith(f"{cluster}.")}
+    records = [record for record in records if record["Time"] >= since - 1]
+    return {record["Id"]: record for record in records if record.get("Run") in mine or record.get("Kind") == "Loss"}
+
+
+def is_whole(records: dict[str, Any]) -> bool:
+    """Whether all that comes of three runs is there: what was lost of them is told of behind their last records."""
+    kinds = [(record["Type"], record.get("Kind")) for record in records.values()]
+    ended = min(len({record["Run"] for record in of(records, "job").values()}), kinds.count(("event", "RunEnd")))
+    return ended == 3 and holes(records)[0] <= unseen(records)
+
+
+def holes(records: dict[str, Any]) -> tuple[int, int]:
+    """How many samples are missing between others of their runs; and how many if those at begins and ends count too.
+
+    These are superseded by the next, which is no loss unless it takes long.
+    """
+    inner = edges = 0
+    for run, end in {record["Run"]: record for record in of(records, "job").values()}.items():
+        mine = [record for record in of(records, "sample").values() if record["Run"] == run]
+        mine.sort(key=lambda record: int(record["Sequence"]))
+        first, last = mine[0], mine[-1]
+        inner += last["Sequence"] - first["Sequence"] + 1 - len(mine)
+        if first["UpdateTime"] - first["StartTime"] > BRIEF_SECONDS:
+            edges += first["Sequence"] - 1
+        if end["UpdateTime"] - last["UpdateTime"] > BRIEF_SECONDS:
+            edges += end["Sequence"] - last["Sequence"] - 1
+    return inner, inner + edges
+
+
+def unseen(records: dict[str, Any]) -> int:
+    """How many samples were declared lost, as a round of a busy machine went by unseen."""
+    return sum(record["Count"] for record in records.values() if record.get("Cause") == "unseen")
 
 
 def of(told: dict[str, Any], *kinds: str) -> dict[str, Any]:
@@ -126,20 +155,18 @@ def of(told: dict[str, Any], *kinds: str) -> dict[str, Any]:
 def test_there_are_samples_of_each_job_its_last_numbers_and_its_events(told: dict[str, Any]) -> None:
     runs = {record["Run"] for record in of(told, "job").values()}
     assert len(runs) == 3
-    gaps = 0
     for run in runs:
         mine = [record for record in told.values() if record.get("Run") == run]
         sequences = sorted(record["Sequence"] for record in mine if record["Type"] == "sample")
         assert len(sequences) >= 5 and len(set(sequences)) == len(sequences)
-        gaps += sequences[-1] - sequences[0] + 1 - len(sequences)  # what a run's first look superseded is no gap
         kinds = [record["Kind"] for record in mine if record["Type"] == "event"]
         assert kinds.count("RunStart") == 1 and kinds.count("RunEnd") == 1
         assert kinds.count("Exec") >= 16 and kinds.count("Exit") >= 16
         (end,) = [record for record in mine if record.get("Kind") == "RunEnd"]
         assert end["ExitCode"] == 3
-    declared = [record["Count"] for record in told.values() if record.get("Cause") == "unseen"]
+    least, most = holes(told)
     # on a machine that is too busy, a round can go by unseen: never in silence, sometimes told of twice
-    assert gaps <= sum(declared) <= 2 * gaps
+    assert least <= unseen(told) <= 2 * most
 
 
 def test_every_record_fits_the_published_schema(told: dict[str, Any]) -> None:
@@ -148,21 +175,23 @@ def test_every_record_fits_the_published_schema(told: dict[str, Any]) -> None:
         checks[record["Type"]].validate(record)
 
 
-def test_kafka_has_each_record_once(told: dict[str, Any], kafka: Kafka) -> None:
+def test_kafka_has_each_record_once(told: dict[str, Any], kafka: Kafka, pool: Pool) -> None:
     for kind, topic in (("sample", "samples"), ("event", "events"), ("job", "jobs")):
         wanted = of(told, kind)
-        found = until(lambda t=topic, w=wanted: _whole(kafka, f"joblens.{t}", w), f"all of joblens.{topic}")
+        found = until(lambda t=topic, w=wanted: _whole(kafka, pool, f"joblens.{t}", w), f"all of joblens.{topic}")
         assert {name: found[name] for name in wanted} == wanted
 
 
-def _whole(kafka: Kafka, topic: str, wanted: dict[str, Any]) -> dict[str, Any] | None:
+def _whole(kafka: Kafka, pool: Pool, topic: str, wanted: dict[str, Any]) -> dict[str, Any] | None:
     records = read(kafka, topic)
-    found = {}
+    # what a busy broker does not confirm in time comes again: never in silence, and as it was
+    has_failed = "the sink kafka does not work for now" in pool.log("JobLensExportLog")
+    found: dict[str, Any] = {}
     for record in records:
         value = json.loads(record.value)
-        assert value["Id"] not in found  # nothing failed here: nothing comes twice
+        assert has_failed or value["Id"] not in found
         assert record.key.decode() == value.get("GlobalJobId", value["Node"])
-        found[value["Id"]] = value
+        assert found.setdefault(value["Id"], value) == value
     return found if set(wanted) <= set(found) else None
 
 
@@ -200,7 +229,7 @@ def test_the_collector_has_each_number_and_each_event_once(
 ) -> None:
     events = of(told, "event")
     until(lambda: set(events) <= set(received[1].events()), "all events")
-    points = received[1].points()
+    wanted: dict[tuple[Any, ...], Any] = {}
     for record in of(told, "sample", "job").values():
         nanoseconds = record["UpdateTime"] * 10**9 + record["Sequence"]
         for metric in METRICS:
@@ -208,25 +237,40 @@ def test_the_collector_has_each_number_and_each_event_once(
             value: Any = record
             for part in metric.path.split("."):
                 value = value.get(part) if value is not None else None
-            assert points.get((record["Run"], nanoseconds, name, tuple(sorted(labels.items())))) == value
+            assert wanted.setdefault((record["Run"], nanoseconds, name, tuple(sorted(labels.items()))), value) == value
+    known = {point for point, value in wanted.items() if value is not None}
+    until(lambda: known <= received[1].points().keys(), "all numbers")
+    points = received[1].points()
+    assert {point: points.get(point) for point in wanted} == wanted
 
 
 def test_prometheus_has_seen_nothing_but_what_was_told(told: dict[str, Any], prometheus: Prometheus) -> None:
-    samples: dict[str, dict[str, set[float]]] = {}
+    samples: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for record in of(told, "sample", "job").values():
         mine = samples.setdefault(record["JobId"], {})
         for metric in METRICS:
             if metric.kind is MetricKind.COUNTER and metric.label is None:
                 value = record.get(metric.group, {}).get(metric.name)
                 if value is not None:
-                    mine.setdefault(metric.family + "_total", set()).add(value)
+                    mine.setdefault(metric.family + "_total", []).append((record["Sequence"], value))
     seen = 0
     for name in {name for values in samples.values() for name in values}:
-        query = urllib.parse.urlencode({"query": f"{name}[10m]"})
+        query = urllib.parse.urlencode({"query": f"{name}[1h]"})
         with urllib.request.urlopen(f"{prometheus.url}/api/v1/query?{query}", timeout=20) as answer:
             for series in json.loads(answer.read())["data"]["result"]:
                 known = samples[series["metric"]["job_id"]][name]
                 for _, value in series["values"]:
-                    assert any(abs(float(value) - one) < 1e-6 for one in known), (name, value)
+                    assert was_told(float(value), known), (name, value, known)
                     seen += 1
     assert seen > 100
+
+
+def was_told(value: float, known: list[tuple[int, float]]) -> bool:
+    """Whether a record of the run has this value of a counter, or it can be of a round that went by unseen.
+
+    known: sequences and values. A round that is missing lies between two that are there, or before the first.
+    """
+    rounds = sorted([(0, 0.0), *known])
+    between = [(least, most) for (before, least), (after, most) in zip(rounds, rounds[1:]) if after > before + 1]
+    exact = [(one, one) for _, one in known]
+    return any(least - 1e-6 < value < most + 1e-6 for least, most in [*exact, *between])

@@ -58,7 +58,7 @@ def test_a_leader_without_disk_costs_nothing(small_broker: Kafka, place: Path) -
     with Run(small_broker, place) as run:
 
         def happen() -> None:
-            with filled(small_broker.folder / "data", 1 << 20):
+            with filled(small_broker.folder / "data", 256 << 10):
                 run.exporter.until_said("the sink kafka does not work for now")
                 until(lambda: small_broker.process and small_broker.process.poll() is not None, "the broker's end")
             small_broker.kill()
