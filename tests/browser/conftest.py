@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))  # its examples of profiles
 
 PATIENCE = 120_000
 """Milliseconds for one step in the browser: the machine may be busy."""
+
+expect.set_options(timeout=PATIENCE)  # a page's default does not hold for what is expected of it: that has 5 s
 
 FLAGS = [f"--{flag}" for flag in ("no-sandbox", "disable-gpu", "disable-background-networking", "no-first-run")]
 

@@ -10,7 +10,6 @@ from hub_visits import (
     IS_WHOLE,
     LOOKS,
     ONE_LOOK,
-    PATIENCE,
     SERVER,
     Hub,
     HubSink,
@@ -65,7 +64,7 @@ def test_axe_finds_no_barrier(hub: Hub, visit: Any, axe: str, scheme: str, wide:
     page.set_viewport_size({"width": wide, "height": 800})
     found = []
     one.open("/leaks")
-    expect(page.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
+    expect(page.locator("tbody tr")).to_have_count(1)
     for path in (*paths, "/login"):
         one.open(path)
         page.wait_for_load_state("load")
@@ -87,7 +86,7 @@ def test_axe_finds_no_barrier_on_the_page_of_entries(hub: Hub, visit: Any, axe: 
     for least, expected in (("io", "It would be for"), ("", "say")):
         form.locator("[name=least]").select_option(least)
         page.get_by_role("button", name="Preview").click()
-        expect(page.locator("main")).to_contain_text(expected, timeout=PATIENCE)
+        expect(page.locator("main")).to_contain_text(expected)
         found += barriers(page, expected, axe)
     assert found == []
 
@@ -121,10 +120,10 @@ def test_all_of_a_page_is_reached_by_keyboard_and_the_focus_is_seen(hub: Hub, vi
     one.open("/jobs?state=all&sort=job")
     page.get_by_role("link", name="7.1").focus()
     send(hub, [30], cpu_recent_cores=77.0)
-    expect(page.locator("tbody")).to_contain_text("77.00", timeout=PATIENCE)
+    expect(page.locator("tbody")).to_contain_text("77.00")
     assert page.evaluate("document.activeElement.textContent") == "7.1"
     page.keyboard.press("Enter")
-    expect(page.locator("h1")).to_have_text("Job 7.1", timeout=PATIENCE)
+    expect(page.locator("h1")).to_have_text("Job 7.1")
 
 
 def test_a_list_is_narrowed_and_widened_by_keyboard(hub: Hub, visit: Any) -> None:
@@ -132,13 +131,13 @@ def test_a_list_is_narrowed_and_widened_by_keyboard(hub: Hub, visit: Any) -> Non
     one = visit()
     page = one.log_in("daemon")
     one.open("/jobs?state=all&node=node1&cluster=ap.example.org%2340")
-    expect(page.locator("tbody tr")).to_have_count(3, timeout=PATIENCE)
+    expect(page.locator("tbody tr")).to_have_count(3)
     page.get_by_label("Words").focus()
     page.keyboard.type("40.4")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=40.4**")
-    expect(page.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
+    expect(page.locator("tbody tr")).to_have_count(1)
     assert page.locator(".chips li").count() == 2, "the exact parameters stay"
     page.get_by_role("link", name="without cluster").press("Enter")
-    expect(page.locator(".chips li")).to_have_count(1, timeout=PATIENCE)
-    expect(page.locator("tbody tr")).to_have_count(1, timeout=PATIENCE)
+    expect(page.locator(".chips li")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_have_count(1)

@@ -35,7 +35,7 @@ def opened(one: Any, name: str) -> Any:
     page = one.log_in("daemon")
     one.open(job_path(0))
     page.get_by_role("link", name=name).click()
-    expect(page.locator("h1")).to_contain_text(name, timeout=PATIENCE)
+    expect(page.locator("h1")).to_contain_text(name)
     return page
 
 
@@ -54,7 +54,7 @@ def test_axe_finds_no_barrier_on_pages_of_artifacts(
     for name in ("where it was on the CPU", "Traceback"):
         one.open(job_path(0))
         page.get_by_role("link", name=name).click()
-        expect(page.locator("h1")).to_contain_text(name, timeout=PATIENCE)
+        expect(page.locator("h1")).to_contain_text(name)
         page.wait_for_load_state("load")
         page.evaluate(axe)
         for each in page.evaluate("axe.run().then((said) => said.violations)"):
@@ -86,5 +86,5 @@ def test_nothing_of_hostile_artifacts_runs(filled: Hub, visit: Any) -> None:
     assert page.locator("script").count() == 1
     one.open(job_path(0))
     page.get_by_role("link", name="Traceback").click()
-    expect(page.locator("pre")).to_contain_text("<script>alert(1)</script>", timeout=PATIENCE)
+    expect(page.locator("pre")).to_contain_text("<script>alert(1)</script>")
     assert page.locator("main script, main iframe, main b, main [onerror]").count() == 0

@@ -52,7 +52,7 @@ def test_a_column_is_picked_without_scripts_and_stays_in_the_address(hub: Hub, v
     place = heads.index("Memory.MajorFaults") + 1
     assert page.locator(f"tbody td:nth-child({place})").all_inner_texts() == ["22", "11"]
     page.get_by_role("link", name="without the column Memory.MajorFaults").click()
-    expect(page.locator("thead")).not_to_contain_text("MajorFaults", timeout=PATIENCE)
+    expect(page.locator("thead")).not_to_contain_text("MajorFaults")
 
 
 def test_two_metrics_are_drawn_and_lead_to_the_jobs_that_are_far(hub: Hub, visit: Any) -> None:
@@ -65,7 +65,7 @@ def test_two_metrics_are_drawn_and_lead_to_the_jobs_that_are_far(hub: Hub, visit
     page.locator("select[name=y]").select_option("Memory.MajorFaults")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**y=Memory.MajorFaults**owner=alice**")
-    expect(page.locator("#live")).to_contain_text("3 jobs of which both are known", timeout=PATIENCE)
+    expect(page.locator("#live")).to_contain_text("3 jobs of which both are known")
     page.get_by_role("link", name="As a table").click()
     page.wait_for_url("**/jobs?**")
     assert page.locator("thead th").all_inner_texts()[2:4] == ["Cpu.RecentCores", "Memory.MajorFaults"]
@@ -78,8 +78,8 @@ def test_a_chart_of_any_metric_is_drawn(hub: Hub, visit: Any) -> None:
     page = one.log_in("daemon")
     one.open(job_path(0))
     pick(page, "metric", "Memory.MajorFaults", "**metric=Memory.MajorFaults**")
-    expect(page.locator("#charts .chart")).to_have_count(5, timeout=PATIENCE)
-    expect(page.locator("#charts")).to_contain_text("Memory.MajorFaults", timeout=PATIENCE)
+    expect(page.locator("#charts .chart")).to_have_count(5)
+    expect(page.locator("#charts")).to_contain_text("Memory.MajorFaults")
     page.wait_for_function(f"({_INK})().slice(-1)[0] > 100", timeout=PATIENCE)
 
 
@@ -91,8 +91,8 @@ def test_the_last_of_several_samples_of_a_second_is_in_the_chart(hub: Hub, visit
     one = visit()
     page = one.log_in("daemon")
     one.open(job_path(0) + "?metric=Memory.MajorFaults")
-    expect(page.locator("#charts .chart")).to_have_count(5, timeout=PATIENCE)
-    expect(page.locator("#charts[data-points]")).to_have_count(1, timeout=PATIENCE)
+    expect(page.locator("#charts .chart")).to_have_count(5)
+    expect(page.locator("#charts[data-points]")).to_have_count(1)
     end = time.monotonic() + PATIENCE / 1000
     while (above := page.evaluate(_ABOVE)[-1]) < 0 and time.monotonic() < end:  # its lines are drawn a frame later
         page.wait_for_timeout(50)

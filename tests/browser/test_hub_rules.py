@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hub_visits import ONE_LOOK, PATIENCE, Hub, axe, hub, send, visit
+from hub_visits import ONE_LOOK, Hub, axe, hub, send, visit
 from playwright.sync_api import expect
 
 from condor_joblens.hub.rules.alarms import Alarm
@@ -59,8 +59,8 @@ def test_what_fires_comes_to_the_page_while_it_is_looked_at(hub: Hub, visit: Any
     fire(hub, Alarm(**{**vars(WAVE), "key": "new", "own": "SIGABRT: 9 of your jobs.", "sentence": "SIGABRT in x.so."}))
     fire(hub, Alarm("node", "node9", 7, "the node node9 fails jobs", "node9: 7 of 7.", evidence={"node": "node9"}))
     alice, olga, bob = (page_of[user].locator("#live") for user in ("daemon", "sys", "bin"))
-    expect(alice).to_contain_text("SIGABRT: 9 of your jobs.", timeout=PATIENCE)
-    expect(olga).to_contain_text("node9: 7 of 7.", timeout=PATIENCE)
+    expect(alice).to_contain_text("SIGABRT: 9 of your jobs.")
+    expect(olga).to_contain_text("node9: 7 of 7.")
     expect(olga).to_contain_text("12 jobs of one person failed")
     assert "SIGABRT" not in olga.inner_text() and "node9" not in alice.inner_text()
     expect(bob).to_contain_text("Nothing that concerns your jobs has fired")
