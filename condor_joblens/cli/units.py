@@ -51,7 +51,9 @@ def percent(part: float, whole: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest units: `0.4 s`, `45 s`, `3 min 5 s`, `3 h 12 min`, `2 d 3 h`."""
+    """The two largest units: `40 ms`, `0.4 s`, `45 s`, `3 min 5 s`, `3 h 12 min`, `2 d 3 h`."""
+    if 0.0005 <= seconds < 0.0995:
+        return f"{1000 * seconds:.0f} ms"
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)

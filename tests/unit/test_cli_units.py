@@ -25,11 +25,11 @@ def test_memory_and_volume_mean_what_they_were_given(size):
 
 @given(st.floats(0, 1e9))
 def test_durations_are_right_to_their_smaller_unit(seconds):
-    sizes = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+    sizes = {"ms": 0.001, "s": 1, "min": 60, "h": 3600, "d": 86400}
     parts = re.findall(r"([\d.]+) (\w+)", units.duration(seconds))
     assert 1 <= len(parts) <= 2
     told = sum(float(number) * sizes[unit] for number, unit in parts)
-    smaller = {"s": 1, "min": 1, "h": 60, "d": 3600}[parts[0][1]]
+    smaller = {"ms": 0.001, "s": 1, "min": 1, "h": 60, "d": 3600}[parts[0][1]]
     assert abs(told - seconds) <= smaller
 
 
@@ -67,6 +67,10 @@ def test_a_clock_is_narrow_and_goes_down_to_its_last_digits(seconds):
         (units.count(0, "job"), "0 jobs"),
         (units.percent(1, 3), "33 %"),
         (units.duration(-3), "0.0 s"),
+        (units.duration(0.0004), "0.0 s"),
+        (units.duration(0.04), "40 ms"),
+        (units.duration(0.0994), "99 ms"),
+        (units.duration(0.0995), "0.1 s"),
         (units.duration(0.44), "0.4 s"),
         (units.duration(59.7), "1 min"),
         (units.duration(185), "3 min 5 s"),
