@@ -355,6 +355,7 @@ def _web(options: argparse.Namespace, given: Sequence[str]) -> None:
             options.control,
             Provider(_oidc(options)) if options.oidc else None,
             CondorTokens(read_condor(options.condor)) if options.condor else None,
+            f"https://{options.host[0]}" if options.host else f"http://{options.pages}",
         )
     )
     application = site.application(

@@ -151,7 +151,7 @@ class Hub(Server):
         program = [os.path.realpath(sys.executable), "-m", "condor_joblens.hub.login"]
         command = ["setpriv", f"--reuid={user}", "--clear-groups", *program, "--socket", socket_file]
         done = subprocess.run(
-            [*command, "--address", self.pages],
+            command,
             env={**os.environ, **self.environment()}, capture_output=True, text=True, timeout=120, cwd="/", check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -44,6 +44,7 @@ class Desk:
     control: str = ""  # the socket of the relay server, by which entries are said; empty: there are none
     oidc: Provider | None = None
     condor: CondorTokens | None = None
+    address: str = ""  # of the pages, for browsers
     login_rates: LoginRates = field(default_factory=LoginRates)
     shared: Shared = field(default_factory=Shared)
     shares: StoreShares = field(default_factory=StoreShares)

@@ -730,7 +730,8 @@ def login(request: Any) -> HttpResponse:
         if request.viewer is None or access is None:
             return JsonResponse({"error": "nobody here has this login"}, status=401)
         try:
-            return JsonResponse({"path": f"/login?code={access.new_code(request.login)}"})
+            path = f"/login?code={access.new_code(request.login)}"
+            return JsonResponse({"path": path, "address": desk().address})
         except JobLensError as error:
             print(f"joblens-hub: {error}", file=sys.stderr, flush=True)
             return JsonResponse({"error": "the hub can't keep a code for now"}, status=503)
