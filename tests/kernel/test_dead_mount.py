@@ -24,6 +24,11 @@ __all__ = ["folder", "look", "lookers", "program"]
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="unwind tables are read on x86-64 alone")
 
 
+def state_of(task: Path) -> str:
+    """A letter, as in ps(1)."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 class Mount:
     """Our own FUSE file system, until its server stands still."""
 
@@ -35,8 +40,10 @@ class Mount:
         until(where.is_mount)
 
     def dies(self) -> None:
-        """Its server does not answer from now on."""
+        """Its server does not answer from now on, and takes no request: one that it has taken no kill would end."""
         self._server.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self._server.pid}/task")
+        until(lambda: all(state_of(task) == "T" for task in tasks.iterdir()))
 
     def close(self) -> None:
         self._server.kill()
