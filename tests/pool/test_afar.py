@@ -148,6 +148,12 @@ def is_for_the_schedd(site: Site, user: str) -> None:
     keep(site, ".condor/tokens.d/us", known)
 
 
+def is_not_believed(said: str) -> bool:
+    """Whether it says that no node has made the answer. A server that also sends faster than is read says less."""
+    is_seen = "what has come is not believed: the node of the job has not made this answer" in said
+    return is_seen or "nobody has signed it: more came than was asked for" in said
+
+
 def test_who_is_elsewhere_asks_by_a_proof_that_nobody_between_can_make(site: Site) -> None:
     ap, node, job = site.access_point, site.node, f"{site.cluster}.0"
     somebody_elsewhere(site)
@@ -173,7 +179,7 @@ def test_who_is_elsewhere_asks_by_a_proof_that_nobody_between_can_make(site: Sit
     )
     site.asked("ps")  # the server has an answer then
     with site.server("invent"):
-        assert "what has come is not believed" in asked("ps", job).stderr
+        assert is_not_believed(asked("ps", job).stderr)
     assert asked("ps", job).returncode == 0 and site.asked("ps"), "the job lives, and all is as before"
 
 
@@ -193,7 +199,7 @@ def test_a_server_that_gives_another_answer_is_not_believed(site: Site) -> None:
     site.asked("ps")
     for orders in ("swap", "invent"):
         with site.server(orders):
-            assert "what has come is not believed: the node of the job has not made this answer" in site.refused("ps")
+            assert is_not_believed(site.refused("ps"))
     site.asked("ps")
 
 
