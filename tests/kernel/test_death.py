@@ -132,10 +132,13 @@ def test_every_signal_that_it_sends_itself(slot: Slot) -> None:
         assert (dead.why, dead.sender) == (f"{number.name} in sh", "")
 
 
+BEGUN = 'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.1; done;'
+
+
 def test_signals_that_end_nothing_and_those_it_is_stopped_by(slot: Slot) -> None:
     stops = " ".join(f"kill -{int(number)} $!; kill -CONT $!;" for number in STOPS)
     ignored = " ".join(f"kill -{int(number)} $!;" for number in NO_END)
-    dead = script(slot, f"sleep 60 & sleep 0.3; {stops} {ignored} kill -TERM $!; wait $!; exit 0")
+    dead = script(slot, f"sleep 60 & {BEGUN} {stops} {ignored} kill -TERM $!; wait $!; exit 0")
     assert dead.why == ""
     assert [death_sentence.said(end) for end in death_sentence.last_exits(dead.death[0])] == ["SIGTERM in sleep"]
 

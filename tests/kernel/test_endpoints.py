@@ -509,12 +509,17 @@ def unreachable(syn: bytes) -> bytes:
     return body[:2] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + body[4:]
 
 
+ASKER = "127.0.0.9"
+"""Whose packets are no one else's: those who wait at the deaf port send again after a second."""
+
+
 @pytest.mark.guest
 def test_what_a_router_calls_unreachable_is_that(slot: Slot, watched: Watched) -> None:
     run = watched.add(slot)
 
     def go(port: int) -> None:
         with socket.socket() as client, pytest.raises(OSError, match="No route to host"):
+            client.bind((ASKER, 0))
             client.connect(("127.0.0.1", port))
 
     with deaf() as port, socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800)) as wire:
@@ -523,7 +528,7 @@ def test_what_a_router_calls_unreachable_is_that(slot: Slot, watched: Watched) -
         while True:
             packet = wire.recv(2048)
             is_syn = packet[9] == 6 and packet[33] == 2 and struct.unpack("!H", packet[22:24])[0] == port
-            if is_syn:
+            if is_syn and packet[12:16] == socket.inet_aton(ASKER):
                 break
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as router:
             while os.waitpid(pid, os.WNOHANG) == (0, 0):

@@ -67,7 +67,7 @@ eval "exec ${CAT[1]}>&-"; wait "$CAT_PID"; echo $?
 (exit 3) & wait $!; echo $?
 sleep 60 & kill %1; wait $!; echo $?
 """,
-    "job control": "set -m\nsleep 1 &\nfg > /dev/null\necho $?\njobs\n(exit 2) & wait -n; echo $?\n",
+    "job control": "set -m\nsleep 3 &\nfg > /dev/null\necho $?\njobs\n(exit 2) & wait -n; echo $?\n",
     "functions": """
 f() { local -n there=$1; there+=("$2"); local -A map=([a]=1); echo "${FUNCNAME[*]} ${BASH_LINENO[*]} $BASH_COMMAND"; }
 declare -a z; f z 'a b'; f z c; echo "${z[@]}" ${#z[@]}

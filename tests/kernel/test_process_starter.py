@@ -23,6 +23,7 @@ from condor_joblens.model.levels import Level
 from condor_joblens.policy import child_process
 from condor_joblens.policy.policy_answers import ActivationRequest
 from condor_joblens.policy.policy_client import PolicyClient
+from condor_joblens.policy.requests import ChildLimits
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 UID, GID = 64002, 65534
@@ -64,7 +65,7 @@ def ask(client: PolicyClient) -> Level:
 def test_policies_are_decided_by_joblensd_without_the_right_to_start_their_child(children: ProcessStarter) -> None:
     def live() -> None:
         keep_only(tuple(NEEDED))
-        client = PolicyClient([POLICY], start=children.start)
+        client = PolicyClient([POLICY], ChildLimits(wall_seconds=60.0), start=children.start)
         client.start()
         assert ask(client) is Level.IO
         first = client.pid

@@ -287,17 +287,25 @@ def test_a_job_with_many_mounts_keeps_its_total(slot: Slot, totals: Totals, tmp_
         assert len(entries(slot)) == 1
 
 
+TRIES = 10
+
+
 def test_local_files_run_none_of_it(slot: Slot, totals: Totals, data: Path, tmp_path: Path) -> None:
     programs = [name for sensor in slot.tracer.requests for name in sensor.programs()]
     stats = lib.bpf_enable_stats(lib.BPF_STATS_RUN_TIME)
     try:
-        slot.run("rw", data, 1000, 4096)
-        local = slot.tracer.programs_cost()
+        for _ in range(TRIES):  # other tests on this machine may use FUSE meanwhile
+            before = slot.tracer.programs_cost()
+            slot.run("rw", data, 1000, 4096)
+            local = slot.tracer.programs_cost()
+            if all(local[name][1] - before[name][1] < 1000 for name in programs):
+                break
+        else:
+            pytest.fail("they run for local files")
         with fuse(tmp_path / "mounted") as daemon:
             doing(slot, lambda: read_whole(daemon.where / "data"))
         remote = slot.tracer.programs_cost()
-        # other tests on this machine may use FUSE meanwhile
-        assert programs and all(local[name][1] < 1000 for name in programs)
+        assert programs
         assert any(remote[name][1] > local[name][1] for name in programs)
     finally:
         os.close(stats)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ground import IO_COLUMNS, Ground, Job, Slot, assert_io_of, proc_io, until
+from ground import IO_COLUMNS, Ground, Job, Slot, assert_io_of, proc_io, until, until_asleep
 
 from condor_joblens.jobs.run_state import OFFSETS
 from condor_joblens.model.metrics import empty_rows
@@ -52,7 +52,7 @@ def test_faults_are_those_of_rusage(slot: Slot, verb: tuple[object, ...]) -> Non
 def test_the_living_are_counted_with_what_has_ended(slot: Slot) -> None:
     job = slot.start("children", 20, "wait", 60000)
     until(lambda: slot.totals()["process_exited"] == 20)
-    until(lambda: Path(f"/proc/{job.pid}/stat").read_text().rpartition(") ")[2].startswith("S"))
+    until_asleep(job.pid, "clock_nanosleep")  # it has reaped all: /proc has what they did only then
     # in /proc are also those it reaped, and what its process had done before its exec
     assert 20 * 3000 < slot.io()["rchar"] <= proc_io(job.pid)["rchar"]
     job.kill()

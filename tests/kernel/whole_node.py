@@ -210,7 +210,7 @@ class WholeNode:
             "JOBLENS_ARTIFACT_DIR": NODE / "artifacts",
             "JOBLENS_BASE_CGROUP": self.base.relative_to(Tree.find().mount),
             "JOBLENS_POLICY_DIR": CHECKOUT / "lua_policies",
-            "JOBLENS_POLICY_CPU_MILLISECONDS": 20 * grounds.PATIENCE,
+            "JOBLENS_POLICY_CPU_MILLISECONDS": 200 * grounds.PATIENCE,
             "JOBLENS_MAX_CPU": 8,
             **knobs,
         }
