@@ -34,6 +34,11 @@ def jobs(brisk: Pool) -> Iterator[dict[str, int]]:
     yield {asked: brisk.submit(f"{sleep}+JobLensLevel = {asked}\nqueue") for asked in LEVELS}
 
 
+def is_begun(usage: Ad) -> bool:
+    """Whether it is of the job's one process. Its first numbers may be of its wrapper, which has not called yet."""
+    return bool(usage) and usage["Process"]["Live"] == 1
+
+
 @pytest.mark.parametrize("asked", LEVELS, ids=lambda asked: str(asked)[:24])
 def test_job_runs_whatever_level_it_asks_for(brisk: Pool, jobs: dict[str, int], asked: str) -> None:
     level, note = LEVELS[asked]
@@ -43,10 +48,10 @@ def test_job_runs_whatever_level_it_asks_for(brisk: Pool, jobs: dict[str, int], 
         usage = brisk.usage(jobs[asked])
         said = usage.get("Note", "")
         # ten thousand terms can take a busy machine more than a decision's budget
-        is_said = note in said or (asked == MANY_TERMS and "took more than 20 ms of CPU" in said)
-        return usage if usage.get("Level") == level and is_said else {}
+        is_said = note in said or (asked == MANY_TERMS and "ms of CPU" in said)
+        return usage if usage.get("Level") == level and is_said and is_begun(usage) else {}
 
-    assert brisk.until(decided, f"level {level}, and the note: {note}")["Process"]["Live"] == 1
+    assert brisk.until(decided, f"level {level}, and the note: {note}, of one process")
 
 
 def test_no_expression_of_a_job_is_in_a_slots_ad(brisk: Pool, jobs: dict[str, int]) -> None:
@@ -68,8 +73,8 @@ def test_no_number_that_a_user_writes_ends_joblensd(brisk: Pool) -> None:
         f"+{name} = 8589934592\n" for name in ("CheckpointExitCode", "JobLensPeriod", "NumShadowStarts", "MyNumber")
     )
     job = brisk.submit(f"executable = /bin/sleep\narguments = 600\n{numbers}queue")
-    usage = brisk.until(lambda: brisk.usage(job), "the job's numbers")
-    assert usage["Process"]["Live"] == 1 and "failed" not in usage.get("Note", "")
+    usage = brisk.until(lambda: is_begun(told := brisk.usage(job)) and told, "the job's numbers, of one process")
+    assert "failed" not in usage.get("Note", "")
     assert brisk.run("pgrep", "-f", "condor_joblens.agent").stdout == process
 
 
@@ -129,6 +134,6 @@ def test_job_runs_at_the_default_where_everything_is_wrong(brisk: Pool) -> None:
             said(brisk, before, named)
             assert named in doctor(brisk)
         cluster = brisk.submit("executable = /bin/sleep\narguments = 600\nqueue")
-        usage = brisk.until(lambda: brisk.usage(cluster), "a new job's numbers")
-        assert (usage["Level"], usage["PeriodSeconds"], usage["Process"]["Live"]) == ("basic", 1.0, 1)
+        usage = brisk.until(lambda: is_begun(told := brisk.usage(cluster)) and told, "a new job's numbers")
+        assert (usage["Level"], usage["PeriodSeconds"]) == ("basic", 1.0)
         said(brisk, before, "30-fails.lua")

@@ -26,6 +26,6 @@ def test_jobs_are_counted_in_cgroups_of_our_own(monkeypatch: pytest.MonkeyPatch)
             usage = pool.last_usage(cluster, process)
             assert (usage["Process"]["Forked"], usage["Process"]["Exited"]) == (CHILDREN, CHILDREN + 1)
             assert usage["Complete"]
-        find = "find /sys/fs/cgroup/unified/joblens -mindepth 1 -type d"
+        find = "find /sys/fs/cgroup/unified/joblens -ignore_readdir_race -mindepth 1 -type d"
         pool.until(lambda: pool.shell(find) == "", "a job's cgroup to be removed with its last process")
         assert "Cannot" not in pool.output(cluster) and pool.output(cluster) == "1\n"

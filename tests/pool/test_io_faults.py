@@ -125,8 +125,11 @@ def test_a_job_that_begins_without_joblensd_says_what_its_numbers_of_io_lack(bri
 
 def test_the_next_job_in_a_slot_has_nothing_of_the_one_before(brisk: Pool) -> None:
     """The same slot of HTCondor, and rows of the kernel's that were used before."""
-    slots = []
+    slots: list[str] = []
     for times in (5000, 7):
+        brisk.until(
+            lambda: not {slot["Name"] for slot in brisk.slots_of_startd()} & {*slots}, "the first job's slot to go"
+        )
         cluster = submit(brisk, times - 1, "decided", 1)  # a job that ends before it is decided about has no io
         wait_for(brisk, cluster, times - 1)
         let_run_on(brisk, "decided")

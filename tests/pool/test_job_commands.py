@@ -44,6 +44,13 @@ class Course:
     log: str
 
 
+def sleeping(pool: Pool, name: str) -> list[dict[str, Any]]:
+    """The job's processes, once its sleep is one of them. The shell's command line has those words, too."""
+    said = pool.run("joblens", "ps", name, "--json", user="alice", check=False).stdout
+    processes: list[dict[str, Any]] = json.loads(said or "[]")
+    return processes if any(each["Command"] == SLEEPS for each in processes) else []
+
+
 @pytest.fixture(scope="module")
 def course(brisk: Pool) -> Iterator[Course]:
     pool = brisk
@@ -55,8 +62,7 @@ def course(brisk: Pool) -> Iterator[Course]:
         return done.stdout if check else done.stdout + done.stderr
 
     try:
-        pool.until(lambda: SLEEPS in told("ps", check=False), "its processes")
-        processes = json.loads(told("ps", "--json"))
+        processes = pool.until(lambda: sleeping(pool, name), "its sleep")
         output, file = told("tail"), told("tail", "result.txt")
         pool.shell(f"setsid joblens tail -f {name} >{FOLLOWED} 2>&1 </dev/null &", user="alice")
         pool.until(lambda: "began" in pool.shell(f"cat {FOLLOWED}"), "who follows its output")

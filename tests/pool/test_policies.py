@@ -37,6 +37,7 @@ rule "first seconds" { when = { JobLensNote = "rounds" }, level = "io", for_seco
 
 LESS = "level lowered by a budget of the node"
 SLEEP = "executable = /bin/sleep\narguments = 600\n"
+WORKS = "executable = /bin/sh\narguments = \"-c 'while :; do :; done'\"\n"
 FORKS = 500
 FORKING = f"""executable = /bin/sh
 arguments = "-c 'i=0; while [ $i -lt {FORKS} ]; do /bin/sleep 0.02; i=$((i+1)); done; exit 0'"
@@ -54,7 +55,7 @@ JOBS = {
     "production": f'{SLEEP}+JobLensNote = "production"\nqueue',
     "flip": f'{FORKING}+JobLensNote = "flip"\nqueue',
     "hangs": f'{SLEEP}+JobLensNote = "hang"\nqueue',
-    "suspended": f'{SLEEP}+JobLensNote = "hang"\nqueue',
+    "suspended": f'{WORKS}+JobLensNote = "hang"\nqueue',
     "away": f'{SLEEP}+JobLensNote = "away"\nqueue',
     "rounds": f'{CHECKPOINTING}+JobLensNote = "rounds"\nqueue',
 }
@@ -109,7 +110,7 @@ def reconfigure_until_it_says(pool: Pool, words: str, since: int | None = None) 
 def jobs(pool: Pool) -> Iterator[dict[str, int]]:
     """The jobs of JOBS, all at a time, under RULES."""
     with policy(pool, RULES, "50-test.lua"):
-        clusters = {"suspended": pool.submit(JOBS["suspended"])}
+        clusters = {"suspended": pool.submit(JOBS["suspended"])}  # it works until it is
         pool.wait_running(clusters["suspended"])
         pool.suspend(clusters["suspended"])
         clusters.update({name: pool.submit(text) for name, text in JOBS.items() if name != "suspended"})

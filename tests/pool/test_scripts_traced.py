@@ -129,7 +129,10 @@ def course(brisk: Pool) -> Iterator[Course]:
             lambda: pool.run("joblens", "crash", f"{traced['raises']}.0", user="alice", check=False).stdout,
             "the traceback",
         )
-        bursts = pool.until(lambda: kept(pool, traced["bursts"]), "calls of the older Python")
+        bursts = pool.until(
+            lambda: [part for part in kept(pool, traced["bursts"]) if '"fit ' in json.dumps(part["Functions"])],
+            "calls of the older Python",
+        )
         commands = pool.until(
             lambda: [part for part in kept(pool, traced["commands"]) if "exit 3" in str(part["Lines"])], "commands"
         )

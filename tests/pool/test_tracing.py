@@ -121,9 +121,12 @@ def traced(pool: Pool, words: str, *ask: str) -> str:
 
 
 def counted_since(pool: Pool, cluster: int, moment: float) -> dict[str, Any]:
-    """Sums of a job's functions in its ad, once they are of a trace that was begun after a moment (epoch seconds)."""
+    """Sums of a job's functions in its ad, once they are of a trace that was begun after a moment (epoch seconds).
+
+    The greatest comes first. `fit` has its probes before the `event` that calls it, so it may be ahead for some calls.
+    """
     sums: dict[str, Any] = pool.usage(cluster).get("Trace", {})
-    return sums if sums.get("FromTime", 0) > moment else {}
+    return sums if sums.get("FromTime", 0) > moment and sums.get("Functions", "").startswith("event ") else {}
 
 
 def kept_since(pool: Pool, moment: float, *ask: str) -> list[dict[str, Any]]:

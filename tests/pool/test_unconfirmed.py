@@ -43,5 +43,7 @@ def test_its_traceback_is_its_owners_who_is_told_that_its_name_is_not_sure(brisk
     (told,) = json.loads(brisk.run(*ask, "--json", user="alice").stdout)
     assert f"#{unconfirmed}#" in told["ClaimedRun"] and told["Run"].startswith("slot1_1#?.?#")
     assert "nothing is kept" in brisk.run(*ask, user="bob", check=False).stderr
-    usage = brisk.last_usage(int(unconfirmed.partition(".")[0]))
-    assert "LookupError: no such run (fails_at_once.py:1)" in usage["Death"]
+    # the history has it only if the starter has looked in time, and the node knows no such job
+    (slot, *_) = told["Run"].split("#")
+    usage = json.loads(brisk.run("joblens", "job", slot, "--json").stdout)["Job"]["JobLensUsage"]
+    assert usage["Run"] == told["Run"] and "LookupError: no such run (fails_at_once.py:1)" in usage["Death"]

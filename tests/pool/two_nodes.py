@@ -109,6 +109,9 @@ JOBLENS_DOOR_AFAR_SOCKET = /run/joblens-door-afar.sock
 HELD_BACK = "from now on one a second"
 """What joblens-door says to who has asked too often: accesspoint/door_server.py."""
 
+TOO_SLOW = "joblens-door has ended the connection"
+"""The door waits for a second for a whole question, and has done nothing then."""
+
 
 @dataclass
 class Site:
@@ -126,7 +129,7 @@ class Site:
 
         def done() -> subprocess.CompletedProcess[str] | None:
             said = self.access_point.run("joblens", *arguments, user=user, check=False)
-            return None if HELD_BACK in said.stderr else said
+            return None if any(words in said.stderr for words in (HELD_BACK, TOO_SLOW)) else said
 
         return self.access_point.until(done, f"the door to let {user} ask")  # type: ignore[return-value]
 
