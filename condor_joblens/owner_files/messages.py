@@ -195,9 +195,8 @@ def encode_written(written: Sequence[Written]) -> bytes:
 def decode_written(answer: bytes) -> list[Written]:
     """The other way round."""
     return [
-        Written(_RESULTS[index], _as_version(*version), _as_version(*replaced))
+        Written(_RESULTS[index], _as_version(*numbers[:3]), _as_version(*numbers[3:]))
         for index, *numbers in _WRITTEN.iter_unpack(answer)
-        for version, replaced in [(numbers[:3], numbers[3:])]
     ]
 
 

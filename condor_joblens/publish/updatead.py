@@ -110,12 +110,12 @@ def replace(directory: int, owner: int, group: int, text: str, temporary: str = 
     """
     try:
         there = _present(directory, NAME, owner)
-        ours, newer = _write(directory, owner, group, text, there, there.status, temporary)
-        for _ in range(_ATTEMPTS):
+        expected = there.status
+        for _ in range(1 + _ATTEMPTS):
+            ours, newer = _write(directory, owner, group, text, there, expected, temporary)
             if newer is None:
                 break
-            there = newer
-            ours, newer = _write(directory, owner, group, text, there, ours, temporary)
+            there, expected = newer, ours
         result = WriteResult.BUSY if ours is None else WriteResult.DONE
         return Written(result, version_of(ours), version_of(there.status))
     except OSError as error:
@@ -268,11 +268,12 @@ def _put(directory: int, owner: int, expected: os.stat_result | None, temporary:
 def _displaced(directory: int, owner: int, expected: os.stat_result | None, temporary: str) -> _Present | None:
     """Removes what now has the temporary name. Returns it if it is not the file `expected`."""
     newer = None
-    with contextlib.suppress(OSError):  # it is gone, or too large: not the startd's
+    with contextlib.suppress(OSError):  # it is gone, too large or a directory: not the startd's
         status = status_in(directory, temporary)
         if expected is None or (status.st_ino, status.st_mtime_ns) != (expected.st_ino, expected.st_mtime_ns):
             newer = _present(directory, temporary, owner)
-    _remove(directory, temporary)
+        if is_quickly_deleted(status):
+            os.unlink(temporary, dir_fd=directory)
     return newer
 
 

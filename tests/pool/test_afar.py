@@ -29,6 +29,11 @@ def test_nobody_reaches_the_node_from_outside(site: Site) -> None:
     assert done.returncode != 0 and "OSError" in done.stderr
 
 
+def threads(site: Site) -> set[str]:
+    """What the job's threads are called."""
+    return {each["Name"] for each in json.loads(site.asked("stacks", "--json"))["Threads"]}
+
+
 def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_written_down(site: Site) -> None:
     ap, node, job = site.access_point, site.node, f"{site.cluster}.0"
     processes = json.loads(site.asked("ps", "--json"))
@@ -50,8 +55,7 @@ def test_the_owner_sees_follows_watches_closer_and_signals_and_each_step_is_writ
     assert {json.loads(line)["Variable"] for line in series.splitlines()} == {"environ"}
     site.asked("get", "stdout", "-o", "/tmp/fetched-from-afar")
     assert ap.shell("cat /tmp/fetched-from-afar").startswith("line 1\n")
-    names = lambda: {each["Name"] for each in json.loads(site.asked("stacks", "--json"))["Threads"]}  # noqa: E731
-    ap.until(lambda: "sleep" in names(), "a look while it sleeps: between two sleeps there is the shell alone")
+    ap.until(lambda: "sleep" in threads(site), "a look while it sleeps: between two sleeps there is the shell alone")
     assert json.loads(site.asked("hang", "--json"))["Cause"]
     assert "nothing is kept of this run yet" in site.refused("artifacts")
     assert "joblensd refuses" in site.refused("last") and "joblensd refuses" in site.refused("trace", "counts:main")
@@ -196,9 +200,10 @@ def test_a_server_that_does_something_again_does_nothing(site: Site) -> None:
 
 def test_a_server_that_gives_another_answer_is_not_believed(site: Site) -> None:
     site.asked("ps")
-    for orders in ("swap", "invent"):
-        with site.server(orders):
-            assert is_not_believed(site.refused("ps"))
+    with site.server("swap"):
+        assert "what has come is not believed: the node of the job has not made this answer" in site.refused("ps")
+    with site.server("invent"):
+        assert is_not_believed(site.refused("ps"))
     site.asked("ps")
 
 

@@ -110,7 +110,7 @@ def reconfigure_until_it_says(pool: Pool, words: str, since: int | None = None) 
 def jobs(pool: Pool) -> Iterator[dict[str, int]]:
     """The jobs of JOBS, all at a time, under RULES."""
     with policy(pool, RULES, "50-test.lua"):
-        clusters = {"suspended": pool.submit(JOBS["suspended"])}  # it works until it is
+        clusters = {"suspended": pool.submit(JOBS["suspended"])}  # busy until then: an idle one would be raised
         pool.wait_running(clusters["suspended"])
         pool.suspend(clusters["suspended"])
         clusters.update({name: pool.submit(text) for name, text in JOBS.items() if name != "suspended"})
@@ -143,7 +143,7 @@ def changes(pool: Pool, cluster: int) -> list[str]:
 def test_a_site_raises_a_group_and_the_ad_says_which_rule_and_why(pool: Pool, jobs: dict[str, int]) -> None:
     usage = watched(pool, jobs["production"], "io")
     assert (usage["Policy"], usage["Reason"]) == ("production", "watched closely")
-    pool.until(lambda: watched(pool, jobs["plain"], "basic").get("Policy") == "as asked", "what a policy decided")
+    pool.until(lambda: is_at(pool.usage(jobs["plain"]), "basic").get("Policy") == "as asked", "what a policy decided")
 
 
 def test_levels_change_while_a_job_runs_and_no_count_is_lost_or_doubled(pool: Pool, jobs: dict[str, int]) -> None:

@@ -155,7 +155,7 @@ def test_a_provider_that_is_gone_is_asked_once_in_a_while(lying: Lying, tmp_path
 
 
 def test_a_provider_that_says_a_byte_at_a_time_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oidc, "_ASK_SECONDS", 0.2)
+    monkeypatch.setattr(oidc, "_ASK_SECONDS", 2.0)  # for a byte as well, which may come late
     with socket.create_server(("127.0.0.1", 0)) as slow:
         address = f"http://127.0.0.1:{slow.getsockname()[1]}"
 
@@ -168,7 +168,7 @@ def test_a_provider_that_says_a_byte_at_a_time_has_an_end(tmp_path: Path, monkey
 
         threading.Thread(target=drips, daemon=True).start()
         (tmp_path / "oidc").write_text(f"[oidc]\nissuer = {address}\nclient = hub\npages = http://localhost\n")
-        with pytest.raises(OidcGone, match=r"takes too long|timed out"):
+        with pytest.raises(OidcGone, match="takes too long"):
             Provider(read_settings(str(tmp_path / "oidc"))).begin(FLOW)
 
 
